@@ -1,0 +1,186 @@
+"""What a model is, in numbers: enough to plan with, and to build any one of its layers alone. No torch needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from adaptpipe.solver import InputError
+
+if TYPE_CHECKING:
+    from .layer import Layer
+
+BYTE_VALUES = 256
+"""Size of the vocabulary of bytes."""
+
+ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
+"""Activations that an MLP may use, by the names that torch gives them."""
+
+
+class ModelConfig(Protocol):
+    """A model as a list of layers, each of which maps one tensor to one tensor and can be built alone."""
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """What each layer is, in order, for people."""
+
+    @property
+    def layer_parameters(self) -> tuple[int, ...]:
+        """Number of parameters of each layer, in order."""
+
+    def make_layer(self, index: int) -> Layer:
+        """Build the layer at `index`, its parameters not yet initialised."""
+
+
+@dataclass(frozen=True, slots=True)
+class GPTConfig:
+    """A byte-level GPT: embedding, `layers` pre-norm transformer blocks, and a head of its own (not tied).
+
+    Parameters
+    ----------
+    layers
+        Transformer blocks. The list of layers has two more: the embedding and the head.
+    width
+        Size of the hidden state; a multiple of `heads`.
+    heads
+        Attention heads.
+    sequence
+        Longest sequence, in bytes; positions are learned.
+    vocab
+        Different tokens.
+    mlp_ratio
+        Width of a block's hidden MLP layer over `width`.
+
+    Raises
+    ------
+    InputError
+        If a value is not a whole number from 1, or `width` is no multiple of `heads`.
+
+    Examples
+    --------
+    >>> config = GPTConfig(layers=2, width=8, heads=2, sequence=16)
+    >>> config.layer_names
+    ('embedding', 'block 0', 'block 1', 'head')
+    >>> config.layer_parameters
+    (2176, 872, 872, 2320)
+    """
+
+    layers: int
+    width: int
+    heads: int
+    sequence: int
+    vocab: int = BYTE_VALUES
+    mlp_ratio: int = 4
+
+    def __post_init__(self) -> None:
+        for key in ("layers", "width", "heads", "sequence", "vocab", "mlp_ratio"):
+            _check_count(key, getattr(self, key))
+        if self.width % self.heads:
+            below = self.width - self.width % self.heads
+            nearest = [str(width) for width in (below, below + self.heads) if width]
+            raise InputError(
+                f"model.width = {self.width}: not a multiple of model.heads = {self.heads}; "
+                f"use a width of {' or '.join(nearest)}, or other heads"
+            )
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """`embedding`, `block 0` … and `head`."""
+        return ("embedding", *(f"block {block}" for block in range(self.layers)), "head")
+
+    @property
+    def layer_parameters(self) -> tuple[int, ...]:
+        """Number of parameters of each layer, in order."""
+        width, hidden = self.width, self.width * self.mlp_ratio
+        norm = 2 * width
+        embedding = (self.vocab + self.sequence) * width
+        attention = _linear(width, 3 * width) + _linear(width, width)
+        block = 2 * norm + attention + _linear(width, hidden) + _linear(hidden, width)
+        return (embedding, *(block,) * self.layers, norm + _linear(width, self.vocab))
+
+    def make_layer(self, index: int) -> Layer:
+        """Build the layer at `index`, its parameters not yet initialised."""
+        from .gpt import Block, Embedding, Head
+
+        if index == 0:
+            return Embedding(self)
+        return Head(self) if index == self.layers + 1 else Block(self)
+
+
+@dataclass(frozen=True, slots=True)
+class MLPConfig:
+    """A residual MLP on vectors: an entry, `layers` hidden layers of one square matrix each, and a head.
+
+    Parameters
+    ----------
+    layers
+        Hidden layers. The list of layers has two more: the entry and the head.
+    width
+        Size of the hidden vectors.
+    inputs
+        Size of the input vectors.
+    outputs
+        Size of the output vectors: one logit for each byte, unless told otherwise.
+    activation
+        gelu, relu, silu or tanh.
+    norm
+        Whether each hidden layer and the head begin with a layer norm.
+
+    Raises
+    ------
+    InputError
+        If a size is not a whole number from 1, the activation is unknown, or `norm` is not true or false.
+
+    Examples
+    --------
+    >>> config = MLPConfig(layers=2, width=8, inputs=4, outputs=3, norm=False)
+    >>> config.layer_names
+    ('entry', 'hidden 0', 'hidden 1', 'head')
+    >>> config.layer_parameters
+    (40, 72, 72, 27)
+    """
+
+    layers: int
+    width: int
+    inputs: int
+    outputs: int = BYTE_VALUES
+    activation: str = "gelu"
+    norm: bool = True
+
+    def __post_init__(self) -> None:
+        for key in ("layers", "width", "inputs", "outputs"):
+            _check_count(key, getattr(self, key))
+        if self.activation not in ACTIVATIONS:
+            raise InputError(f"model.activation = {self.activation!r}: unknown; use one of {', '.join(ACTIVATIONS)}")
+        if not isinstance(self.norm, bool):
+            raise InputError(f"model.norm = {self.norm!r}: must be true or false")
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """`entry`, `hidden 0` … and `head`."""
+        return ("entry", *(f"hidden {layer}" for layer in range(self.layers)), "head")
+
+    @property
+    def layer_parameters(self) -> tuple[int, ...]:
+        """Number of parameters of each layer, in order."""
+        norm = 2 * self.width if self.norm else 0
+        hidden = norm + _linear(self.width, self.width)
+        return (_linear(self.inputs, self.width), *(hidden,) * self.layers, norm + _linear(self.width, self.outputs))
+
+    def make_layer(self, index: int) -> Layer:
+        """Build the layer at `index`, its parameters not yet initialised."""
+        from .mlp import Entry, Hidden, Output
+
+        if index == 0:
+            return Entry(self)
+        return Output(self) if index == self.layers + 1 else Hidden(self)
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    """Parameters of a linear layer with a bias."""
+    return (inputs + 1) * outputs
+
+
+def _check_count(key: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"model.{key} = {value!r}: must be a whole number from 1")

@@ -1,0 +1,50 @@
+"""Models by name, as a run file asks for them: `[model]` with a `kind` and the keys of that kind."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from difflib import get_close_matches
+
+from adaptpipe.solver import InputError
+
+from .config import GPTConfig, MLPConfig
+
+_KINDS: dict[str, type[GPTConfig] | type[MLPConfig]] = {"gpt": GPTConfig, "mlp": MLPConfig}
+
+
+def build(kind: str, /, **keys: object) -> GPTConfig | MLPConfig:
+    """Configuration of a model from the keys of a run file; `build_stage` and `build_full` make its modules.
+
+    Parameters
+    ----------
+    kind
+        `"gpt"` or `"mlp"`.
+    **keys
+        Fields of `GPTConfig` or `MLPConfig`.
+
+    Raises
+    ------
+    InputError
+        If the kind or a key is unknown, a key is missing, or a value is out of bounds. The message names the key.
+
+    Examples
+    --------
+    >>> build("mlp", layers=4, width=32, inputs=8).activation
+    'gelu'
+    >>> build("gpt", layers=4, width=32, head=8, sequence=64)
+    Traceback (most recent call last):
+    adaptpipe.solver.core.errors.InputError: model.head: unknown for kind "gpt"; did you mean heads? ...
+    """
+    config = _KINDS.get(kind) if isinstance(kind, str) else None
+    if config is None:
+        raise InputError(f"model.kind = {kind!r}: unknown; use one of {', '.join(_KINDS)}")
+    legal = {field.name: field.default is MISSING for field in fields(config)}
+    for key in keys:
+        if key not in legal:
+            close = get_close_matches(key, legal, 1)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise InputError(f'model.{key}: unknown for kind "{kind}"; {hint}legal keys: {", ".join(legal)}')
+    missing = [key for key, required in legal.items() if required and key not in keys]
+    if missing:
+        raise InputError(f'model.{missing[0]}: missing; kind "{kind}" needs {", ".join(k for k in legal if legal[k])}')
+    return config(**keys)  # type: ignore[arg-type]  # the configuration checks its values' types itself

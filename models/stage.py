@@ -1,0 +1,125 @@
+"""Modules for a run of layers, with the weights and the names that the unsplit model has."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from adaptpipe.solver import InputError
+
+from .config import ModelConfig
+from .layer import Layer, generator_for
+
+_ADAM_MOMENTS = 2
+_ADAM_STEP_BYTES = 4  # torch keeps a float32 step count with every parameter
+
+
+class Stage(nn.Module):
+    """A contiguous run of a model's layers, applied one after the other.
+
+    The keys of its state dict are those of the unsplit model: `layers.3.fc1.weight` is layer 3's, whichever stage
+    holds it. So the state dicts of all stages merge into the unsplit model's.
+
+    Parameters
+    ----------
+    layers
+        The layers by their index in the model, in the order in which they are applied.
+    """
+
+    def __init__(self, layers: dict[int, Layer]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({str(index): layer for index, layer in layers.items()})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply every layer; the first dimension is the samples'."""
+        for layer in self.layers.values():
+            x = layer(x)
+        return x
+
+
+def build_stage(config: ModelConfig, seed: int, layers: range) -> Stage:
+    """Build only the layers of one stage, on the CPU in float32.
+
+    Each layer's parameters come from a generator of its own, seeded by `seed` and the layer's index. So they do not
+    depend on the split, and the global random state is neither read nor changed.
+
+    Parameters
+    ----------
+    config
+        The whole model.
+    seed
+        Any integer.
+    layers
+        Indices of the stage's layers, one of the ranges of `split_layers`.
+
+    Raises
+    ------
+    InputError
+        If `layers` is empty, has gaps, or leaves the model.
+
+    Examples
+    --------
+    >>> from adaptpipe.models import GPTConfig
+    >>> stage = build_stage(GPTConfig(layers=2, width=8, heads=2, sequence=16), seed=0, layers=range(2, 4))
+    >>> list(stage.state_dict())[-2:]
+    ['layers.3.logits.weight', 'layers.3.logits.bias']
+    """
+    count = len(config.layer_names)
+    if layers.step != 1 or not 0 <= layers.start < layers.stop <= count:
+        raise InputError(
+            f"layers of a stage = {layers}: must be a contiguous part of range(0, {count}) with at least one layer; "
+            "split_layers makes such ranges"
+        )
+    return Stage({index: _build_layer(config, seed, index) for index in layers})
+
+
+def build_full(config: ModelConfig, seed: int) -> Stage:
+    """Build the unsplit model, on the CPU in float32: one stage that holds every layer.
+
+    Examples
+    --------
+    >>> from adaptpipe.models import GPTConfig
+    >>> model = build_full(GPTConfig(layers=2, width=8, heads=2, sequence=16), seed=0)
+    >>> model(torch.zeros(3, 16, dtype=torch.int64)).shape
+    torch.Size([3, 16, 256])
+    """
+    return build_stage(config, seed, range(len(config.layer_names)))
+
+
+def parameter_count(module: nn.Module) -> int:
+    """Number of parameters, each counted once.
+
+    Examples
+    --------
+    >>> parameter_count(nn.Linear(3, 2))
+    8
+    """
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def static_bytes(module: nn.Module) -> int:
+    """Bytes that a stage holds all the time while it is trained with Adam: weights, buffers, gradients, Adam's state.
+
+    Frozen parameters have neither gradients nor optimizer state. A parameter that is used twice counts once. What
+    `torch.optim.Adam` and `AdamW` keep is a first and a second moment in the parameter's type, and a step count.
+
+    Examples
+    --------
+    >>> static_bytes(nn.Linear(3, 2))  # 8 parameters of 4 bytes, four times, and two step counts
+    136
+    """
+    total = sum(buffer.nbytes for buffer in module.buffers())
+    for parameter in module.parameters():
+        total += parameter.nbytes
+        if parameter.requires_grad:
+            total += (1 + _ADAM_MOMENTS) * parameter.nbytes + _ADAM_STEP_BYTES
+    return total
+
+
+def _build_layer(config: ModelConfig, seed: int, index: int) -> Layer:
+    with torch.device("meta"):  # torch's own initialisation would draw from the global generator
+        layer = config.make_layer(index)
+    layer.to_empty(device="cpu")
+    with torch.no_grad():
+        layer.reset(generator_for(seed, f"layer {index}"))
+    return layer
