@@ -117,9 +117,10 @@ def static_bytes(module: nn.Module) -> int:
 
 
 def _build_layer(config: ModelConfig, seed: int, index: int) -> Layer:
-    with torch.device("meta"):  # torch's own initialisation would draw from the global generator
+    # torch's own initialisation draws from the global generator. (A start on the meta device would avoid that, but
+    # its first use costs a second and a half.)
+    with torch.random.fork_rng(devices=[]):
         layer = config.make_layer(index)
-    layer.to_empty(device="cpu")
     with torch.no_grad():
         layer.reset(generator_for(seed, f"layer {index}"))
     return layer
