@@ -1,0 +1,144 @@
+"""A problem with its micro-batch sizes fixed, as arrays for the simulator, the bounds and the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InputError
+from .precedence import predecessor_nodes
+from .problem import SECONDS, Cost, Problem, price
+
+Array = npt.NDArray[np.int64]
+
+UNLIMITED = 2**62
+"""Stands for "no limit" in the array of limits."""
+
+
+class Instance:
+    """Prices of every op, for given micro-batch sizes.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    sizes
+        Samples of each micro-batch, in order; their sum is the batch.
+
+    Attributes
+    ----------
+    forward, backward_input, backward_weight, backward
+        Ticks of F, I, whole W and B, shape (S, m).
+    activation, retained
+        Bytes held after F and after I, shape (S, m).
+    unit_ticks, unit_bytes
+        Sums of the times, and of the freed bytes, of the first u weight units, shape (S, m, U + 1); constant beyond a
+        stage's last unit.
+    overhead
+        Ticks of each range of W that does not start at unit 0, shape (S,).
+    rank
+        Rank of each stage and micro-batch, shape (S, m).
+    before, lag
+        Predecessor nodes, and the message time from each, shape (3 * S * m, 2); see `precedence`.
+    static, limit
+        Bytes of each rank before its first op, and its limit (`UNLIMITED` where there is none), shape (p,).
+    """
+
+    def __init__(self, problem: Problem, sizes: tuple[int, ...]) -> None:
+        if not sizes or sum(sizes) != problem.samples:
+            raise InputError(f"sizes: {sum(sizes)} samples in all, and the batch has {problem.samples}")
+        stray = sorted(set(sizes) - set(problem.sizes))
+        if stray:
+            raise InputError(f"sizes: {stray[0]} is none of the allowed micro-batch sizes {list(problem.sizes)}")
+        self.problem, self.sizes = problem, sizes
+        self.ranks, self.stages, self.microbatches = problem.ranks, problem.stages, len(sizes)
+        self._distinct, self._which = np.unique(np.array(sizes, dtype=np.int64), return_inverse=True)
+
+        self.forward = self._table(lambda s, size: price(problem.forward[s], size))
+        self.backward_input = self._table(lambda s, size: price(problem.backward_input[s], size))
+        self.unit_ticks, self.unit_bytes = self._units()
+        self.backward_weight: Array = np.ascontiguousarray(self.unit_ticks[:, :, -1])
+        fused = problem.backward
+        if fused is None:
+            self.backward: Array = self.backward_input + self.backward_weight
+        else:
+            self.backward = self._table(lambda s, size: price(fused[s], size))
+        self.activation = self._table(lambda s, size: price(problem.memory.activation[s], size))
+        self.retained: Array = np.ascontiguousarray(self.unit_bytes[:, :, -1])
+        self.overhead: Array = np.array(problem.overhead or (0,) * self.stages, dtype=np.int64)
+
+        directions = [problem.placement.direction_of(j, self.microbatches) for j in range(self.microbatches)]
+        by_direction = np.array(problem.placement.stages, dtype=np.int64)
+        self.rank: Array = np.ascontiguousarray(by_direction[directions].T)
+        self.before = predecessor_nodes(self.stages, self.microbatches)
+        self.lag = self._lags()
+        self.static: Array = np.array([problem.static_bytes(r) for r in range(self.ranks)], dtype=np.int64)
+        self.limit: Array = np.array(
+            [UNLIMITED if value is None else value for value in problem.memory.limit], dtype=np.int64
+        )
+        self._check_horizon()
+
+    def _table(self, cost: Callable[[int, int], int]) -> Array:
+        rows = [[cost(stage, int(size)) for size in self._distinct] for stage in range(self.stages)]
+        return np.ascontiguousarray(np.array(rows, dtype=np.int64)[:, self._which])
+
+    def _units(self) -> tuple[Array, Array]:
+        problem = self.problem
+        width = max(len(units) for units in problem.weight_units)
+        ticks = np.zeros((self.stages, len(self._distinct), width + 1), dtype=np.int64)
+        freed = np.zeros_like(ticks)
+        for s, units in enumerate(problem.weight_units):
+            for z, size in enumerate(self._distinct):
+                times = _sums(units, int(size))
+                if problem.memory.retained_units is not None:
+                    shares = _sums(problem.memory.retained_units[s], int(size))
+                else:
+                    weights = times if times[-1] else list(range(len(units) + 1))
+                    total = price(problem.memory.retained[s], int(size))
+                    shares = [total * part // weights[-1] for part in weights]
+                ticks[s, z] = times + [times[-1]] * (width + 1 - len(times))
+                freed[s, z] = shares + [shares[-1]] * (width + 1 - len(shares))
+        return (np.ascontiguousarray(ticks[:, self._which]), np.ascontiguousarray(freed[:, self._which]))
+
+    def _lags(self) -> Array:
+        links, unit = self.problem.links, SECONDS[self.problem.unit]
+        nodes = len(self.before)
+        lag = np.zeros((nodes, 2), dtype=np.int64)
+        rank, size = np.tile(self.rank.reshape(-1), 3), np.tile(self._which, 3 * self.stages)
+        stage = np.tile(np.repeat(np.arange(self.stages), self.microbatches), 3)
+        for slot in range(2):
+            there = np.flatnonzero(self.before[:, slot] >= 0)
+            source = self.before[there, slot]
+            # The message after stage s is the same size in both directions: the activation, then its gradient.
+            boundary = np.minimum(stage[there], stage[source])
+            columns = np.stack([rank[source], rank[there], boundary, size[there]])
+            kinds, index = np.unique(columns, axis=1, return_inverse=True)
+            values = []
+            for r, q, s, z in kinds.T:
+                value = 0 if r == q else links.latency[r][q]
+                if r != q and links.bandwidth is not None:
+                    count = price(links.message[s], int(self._distinct[z]))
+                    time = Fraction(count) / (Fraction(links.bandwidth[r][q]) * unit)
+                    value += -(-time.numerator // time.denominator)
+                values.append(value)
+            lag[there, slot] = np.array(values, dtype=np.int64)[index] if values else 0
+        return lag
+
+    def _check_horizon(self) -> None:
+        parts = (self.forward, np.maximum(self.backward_input + self.backward_weight, self.backward), self.lag)
+        horizon = sum(float(part.sum(dtype=np.float64)) for part in parts)
+        horizon += float(self.overhead.sum()) * self.microbatches * self.unit_ticks.shape[2]
+        held = float(np.maximum(self.activation, self.retained).sum(dtype=np.float64)) + float(self.static.sum())
+        for what, value in (("the sum of all durations", horizon), ("the sum of all bytes", held)):
+            if value > 2.0**60:
+                raise InputError(f"{what} is {value:.3g}, above 2^60; choose a coarser unit")
+
+
+def _sums(units: Sequence[Cost], size: int) -> list[int]:
+    sums = [0]
+    for unit in units:
+        sums.append(sums[-1] + price(unit, size))
+    return sums

@@ -1,0 +1,354 @@
+"""The problem: what is pipelined, on which ranks, at what prices, within which memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import InputError
+from .placement import Placement
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+SECONDS = {"ns": Fraction(1, 10**9), "us": Fraction(1, 10**6), "ms": Fraction(1, 10**3), "s": Fraction(1)}
+"""Length of one tick, by the problem's unit."""
+
+BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+"""Bytes in one of each memory unit that a problem file may use."""
+
+LARGEST = 2**53
+"""Largest integer a file may hold: above it JSON readers begin to round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """A cost that depends on the micro-batch size: `fixed + per_sample * size`."""
+
+    fixed: int
+    per_sample: int
+
+
+Cost = int | Affine
+"""Ticks or bytes of one micro-batch. A plain integer is legal only where one micro-batch size is allowed."""
+
+
+def price(cost: Cost, size: int) -> int:
+    """Value of a cost for a micro-batch of `size` samples.
+
+    Examples
+    --------
+    >>> price(Affine(10, 3), 4), price(7, 4)
+    (22, 7)
+    """
+    return cost.fixed + cost.per_sample * size if isinstance(cost, Affine) else cost
+
+
+@dataclass(frozen=True)
+class Links:
+    """Time of a message between two different ranks: `latency + ceil(bytes / bandwidth)`.
+
+    Parameters
+    ----------
+    latency
+        Ticks, [from][to].
+    bandwidth
+        Bytes per second, [from][to]; None where messages cost their latency only.
+    message
+        Bytes of the message that leaves each stage, forward, and of its gradient that comes back.
+    """
+
+    latency: tuple[tuple[int, ...], ...]
+    bandwidth: tuple[tuple[float, ...], ...] | None = None
+    message: tuple[Cost, ...] = ()
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that ops hold, and each rank's limit.
+
+    Parameters
+    ----------
+    activation
+        For each stage, bytes that F of one micro-batch takes.
+    retained
+        For each stage, bytes held from the end of I until the weight gradient is done.
+    retained_units
+        For each stage, the part of `retained` that each weight unit frees; None: in proportion to the units' times.
+    static
+        For each stage, bytes of weights, gradients and optimizer state.
+    reserve
+        For each rank, bytes set aside for messages: receive windows and sends in flight.
+    limit
+        For each rank, bytes that it may hold, static and reserve included; None: no limit.
+    unit
+        Unit in which files and messages give bytes.
+    """
+
+    activation: tuple[Cost, ...]
+    retained: tuple[Cost, ...]
+    static: tuple[int, ...]
+    reserve: tuple[int, ...]
+    limit: tuple[int | None, ...]
+    retained_units: tuple[tuple[Cost, ...], ...] | None = None
+    unit: str = "B"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Shape and prices of a pipeline: placement, batch, costs of each stage, links, memory limits.
+
+    Parameters
+    ----------
+    name
+        Free text.
+    unit
+        Unit of every duration: ns, us, ms or s. One tick is one unit.
+    placement
+        Stage to rank.
+    samples
+        Samples in a batch, N.
+    sizes
+        Micro-batch sizes the schedule may use, in samples, ascending.
+    forward, backward_input
+        For each stage, ticks of F and of I.
+    weight_units
+        For each stage, ticks of each unit of W, in the order in which the units' gradients become ready.
+    backward
+        For each stage, ticks of B; None: I and W in sum.
+    overhead
+        For each stage, ticks that each range of W beyond the first costs.
+    memory, links
+        Bytes and limits; message times.
+    """
+
+    name: str
+    unit: str
+    placement: Placement
+    samples: int
+    sizes: tuple[int, ...]
+    forward: tuple[Cost, ...]
+    backward_input: tuple[Cost, ...]
+    weight_units: tuple[tuple[Cost, ...], ...]
+    memory: Memory
+    links: Links
+    backward: tuple[Cost, ...] | None = None
+    overhead: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.unit not in SECONDS:
+            raise InputError(f"unit: {self.unit!r} is none of {', '.join(SECONDS)}")
+        if self.samples < 1:
+            raise InputError(f"batch.samples: {self.samples} is below 1")
+        if not self.sizes or list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
+            raise InputError(
+                f"batch.microbatch_sizes: {list(self.sizes)} must be distinct sizes of at least 1, in ascending order"
+            )
+        self._check_costs()
+        self.default_sizes()
+
+    def _check_costs(self) -> None:
+        stages, ranks = self.stages, self.ranks
+        per_stage: dict[str, tuple[Cost, ...]] = {
+            "costs.forward": self.forward,
+            "costs.backward_input": self.backward_input,
+            "costs.backward": self.backward if self.backward is not None else (0,) * stages,
+            "costs.overhead": self.overhead or (0,) * stages,
+            "memory.activation": self.memory.activation,
+            "memory.retained": self.memory.retained,
+            "memory.static": self.memory.static,
+            "links.bytes": self.links.message or (0,) * stages,
+        }
+        fixed_size = {"costs.overhead", "memory.static", "links.bytes"}
+        for key, row in per_stage.items():
+            if len(row) != stages:
+                raise InputError(
+                    f"{key}: {len(row)} values for {stages} stages; give one number, or one for each stage"
+                )
+            for stage, cost in enumerate(row):
+                self._check_cost(
+                    f"{key}[{stage}]", cost, plain=key in fixed_size or not isinstance(cost, int) or cost == 0
+                )
+        nested = {"costs.weight_units": self.weight_units}
+        if self.memory.retained_units is not None:
+            nested["memory.retained_units"] = self.memory.retained_units
+        for key, rows in nested.items():
+            if len(rows) != stages:
+                raise InputError(
+                    f"{key}: {len(rows)} lists for {stages} stages; give one list for all, or one for each"
+                )
+            for stage, units in enumerate(rows):
+                if not units:
+                    raise InputError(f"{key}[{stage}]: the list is empty; a stage has at least one unit")
+                if len(units) != len(self.weight_units[stage]):
+                    raise InputError(
+                        f"{key}[{stage}]: {len(units)} units, and costs.weight_units[{stage}] has {len(self.weight_units[stage])}"
+                    )
+                for unit, cost in enumerate(units):
+                    self._check_cost(f"{key}[{stage}][{unit}]", cost, plain=cost == 0)
+        for key, values in {"memory.reserve": self.memory.reserve, "memory.limit": self.memory.limit}.items():
+            if len(values) != ranks:
+                raise InputError(
+                    f"{key}: {len(values)} values for {ranks} ranks; give one number, or one for each rank"
+                )
+            for rank, value in enumerate(values):
+                if value is not None:
+                    self._check_cost(f"{key}[{rank}]", value, plain=True)
+        self._check_links()
+
+    def _check_cost(self, key: str, cost: Cost, plain: bool) -> None:
+        parts = (cost.fixed, cost.per_sample) if isinstance(cost, Affine) else (cost,)
+        for part in parts:
+            if isinstance(part, bool) or not isinstance(part, int):
+                raise InputError(f"{key}: {part!r} is not an integer; durations are whole ticks, memory whole units")
+            if not 0 <= part <= LARGEST:
+                raise InputError(f"{key}: {part} is not within 0..{LARGEST}; choose a coarser unit")
+        if len(self.sizes) > 1 and not plain:
+            raise InputError(
+                f"{key}: a plain number while {len(self.sizes)} micro-batch sizes are allowed; "
+                "write {fixed = a, per_sample = b}"
+            )
+
+    def _check_links(self) -> None:
+        tables: dict[str, tuple[tuple[float, ...], ...]] = {"links.latency": self.links.latency}
+        if self.links.bandwidth is not None:
+            tables["links.bandwidth"] = self.links.bandwidth
+            if not self.links.message:
+                raise InputError("links.bandwidth: given without links.bytes; say how large the messages are")
+        elif self.links.message:
+            raise InputError("links.bytes: given without links.bandwidth; give bytes per second, or leave both out")
+        for key, table in tables.items():
+            if len(table) != self.ranks or any(len(row) != self.ranks for row in table):
+                raise InputError(
+                    f"{key}: not a {self.ranks} x {self.ranks} matrix [from][to]; give one number, or that"
+                )
+        for source, row in enumerate(self.links.latency):
+            for target, value in enumerate(row):
+                self._check_cost(f"links.latency[{source}][{target}]", value, plain=True)
+        for source, speeds in enumerate(self.links.bandwidth or ()):
+            for target, speed in enumerate(speeds):
+                if source != target and not 0 < speed < float("inf"):
+                    raise InputError(f"links.bandwidth[{source}][{target}]: {speed} is not a positive number")
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks, p."""
+        return self.placement.ranks
+
+    @property
+    def stages(self) -> int:
+        """Number of stages, S."""
+        return self.placement.stage_count
+
+    @property
+    def limited(self) -> bool:
+        """Whether any rank has a memory limit."""
+        return any(limit is not None for limit in self.memory.limit)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the shape (placement, stages, samples), not of the prices: what a schedule file must match."""
+        return self.placement.fingerprint(self.samples)
+
+    def static_bytes(self, rank: int) -> int:
+        """Bytes that a rank holds before its first op: static bytes of its stages and replicas, and the reserve."""
+        held = sum(self.memory.static[stage] for _, stage in self.placement.held[rank])
+        return held + self.memory.reserve[rank]
+
+    def instance(self, sizes: tuple[int, ...]) -> Instance:
+        """This problem with its micro-batch sizes fixed, as arrays."""
+        return _instance(self, sizes)
+
+    def uniform_counts(self) -> tuple[int, ...]:
+        """Counts m for which the near-uniform division (sizes that differ by one at most) uses allowed sizes only."""
+        legal = set(self.sizes)
+        found = []
+        for count in range(-(-self.samples // self.sizes[-1]), self.samples // self.sizes[0] + 1):
+            base, larger = divmod(self.samples, count)
+            if base in legal and (not larger or base + 1 in legal):
+                found.append(count)
+        return tuple(found)
+
+    def uniform_sizes(self, count: int) -> tuple[int, ...]:
+        """Near-uniform division of the batch into `count` micro-batches, the smaller ones first."""
+        base, larger = divmod(self.samples, count)
+        return (base,) * (count - larger) + (base + 1,) * larger
+
+    def default_sizes(self) -> tuple[int, ...]:
+        """The division into most micro-batches: near-uniform where one exists, else into as few as will do.
+
+        Raises
+        ------
+        InputError
+            When no sum of allowed sizes gives the batch.
+        """
+        counts = self.uniform_counts()
+        if counts:
+            return self.uniform_sizes(counts[-1])
+        reach: list[tuple[int, ...] | None] = [()] + [None] * self.samples
+        for total in range(1, self.samples + 1):
+            for size in self.sizes:
+                before = reach[total - size] if size <= total else None
+                best = reach[total]
+                if before is not None and (best is None or len(before) + 1 < len(best)):
+                    reach[total] = (*before, size)
+        sizes = reach[self.samples]
+        if sizes is None:
+            raise InputError(
+                f"batch.samples: {self.samples} is no sum of the sizes {list(self.sizes)}; "
+                "change batch.samples or allow another size in batch.microbatch_sizes"
+            )
+        return tuple(sorted(sizes))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Problem:
+        """Read a problem file, TOML or JSON.
+
+        Raises
+        ------
+        InputError
+            With file, key (or line) and remedy.
+        """
+        from ..files.problem_file import load_problem
+
+        return load_problem(path)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, object]) -> Problem:
+        """Problem from a mapping with the keys of a problem file.
+
+        Raises
+        ------
+        InputError
+            With key and remedy.
+
+        Examples
+        --------
+        >>> problem = Problem.from_dict({
+        ...     "pipeline": {"ranks": 4},
+        ...     "batch": {"samples": 8},
+        ...     "costs": {"forward": 10, "backward_input": 10, "backward_weight": 8},
+        ... })
+        >>> problem.stages, problem.default_sizes()
+        (4, (1, 1, 1, 1, 1, 1, 1, 1))
+        """
+        from ..files.problem_file import problem_from_dict
+
+        return problem_from_dict(data)
+
+    def save(self, path: str | Path) -> None:
+        """Write the problem as JSON."""
+        from ..files.problem_file import save_problem
+
+        save_problem(self, path)
+
+
+@lru_cache(maxsize=64)
+def _instance(problem: Problem, sizes: tuple[int, ...]) -> Instance:
+    from .instance import Instance
+
+    return Instance(problem, sizes)

@@ -1,0 +1,127 @@
+"""What a solver answers: a timeline, how good it is proven to be, and who found it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ..evaluate.timeline import Timeline
+    from .schedule import Schedule
+
+Objective = Literal["makespan", "span"]
+"""What is minimised; see `Timeline.makespan` and `Timeline.span`."""
+
+
+class Status(StrEnum):
+    """How an answer stands."""
+
+    OPTIMAL = "OPTIMAL"
+    """A schedule whose objective value equals the lower bound."""
+    FEASIBLE = "FEASIBLE"
+    """A schedule; no proof that none is better."""
+    INFEASIBLE = "INFEASIBLE"
+    """Proven: no schedule respects the limits."""
+    UNKNOWN = "UNKNOWN"
+    """No schedule found, and no proof that there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Answer of a solver.
+
+    Parameters
+    ----------
+    method
+        Name of the method that was asked.
+    objective
+        What was minimised.
+    timeline
+        The schedule found, simulated; None where there is none.
+    bound
+        Lower bound of the objective, in ticks.
+    time_s
+        Wall time of the search, in seconds.
+    found_by
+        Name of the part that found the schedule, where `method` is a portfolio.
+    proven_for
+        What `bound` holds for: "problem", or "sizes" when the micro-batch sizes were fixed by search.
+    reason
+        Why there is no schedule.
+    """
+
+    method: str
+    objective: Objective
+    timeline: Timeline | None
+    bound: int
+    time_s: float
+    found_by: str = ""
+    proven_for: Literal["problem", "sizes"] = "problem"
+    reason: str = ""
+    infeasible: bool = False
+
+    @property
+    def value(self) -> int | None:
+        """Objective value of the schedule found, in ticks."""
+        return None if self.timeline is None else self.timeline.value(self.objective)
+
+    @property
+    def gap(self) -> float | None:
+        """`value / bound - 1`."""
+        value = self.value
+        if value is None or (self.bound == 0 and value > 0):
+            return None
+        return value / self.bound - 1 if self.bound else 0.0
+
+    @property
+    def status(self) -> Status:
+        """OPTIMAL only when the gap is 0."""
+        if self.timeline is None:
+            return Status.INFEASIBLE if self.infeasible else Status.UNKNOWN
+        return Status.OPTIMAL if self.value == self.bound else Status.FEASIBLE
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule found.
+
+        Raises
+        ------
+        NoAnswerError
+            When there is none.
+        """
+        from .errors import NoAnswerError
+
+        if self.timeline is None:
+            raise NoAnswerError(self.reason or "no schedule was found")
+        return self.timeline.schedule
+
+    def row(self) -> dict[str, object]:
+        """The result as plain data, with the names of the command line's JSON."""
+        timeline = self.timeline
+        row: dict[str, object] = {
+            "status": str(self.status),
+            "method": self.method,
+            "found_by": self.found_by or self.method,
+            "objective": self.objective,
+            "bound": self.bound,
+            "gap": self.gap,
+            "proven_for": self.proven_for,
+            "time_s": round(self.time_s, 4),
+        }
+        if timeline is None:
+            return row | {"reason": self.reason}
+        return row | timeline.row()
+
+    def __str__(self) -> str:
+        if self.timeline is None:
+            return f"{self.status} by {self.method}: {self.reason}"
+        gap = "unknown" if self.gap is None else f"{self.gap:.2%}"
+        timeline = self.timeline
+        unit = timeline.problem.unit
+        peak = ", ".join(str(value) for value in timeline.peak_memory)
+        return (
+            f"{self.status} by {self.found_by or self.method}: {self.objective} {self.value} {unit}, bound {self.bound}, "
+            f"gap {gap}, makespan bubble {timeline.bubble:.2%}, span bubble {timeline.span_bubble:.2%}, "
+            f"peak memory [{peak}] B, {self.time_s:.2f} s"
+        )

@@ -1,0 +1,136 @@
+"""A schedule: placement, micro-batch sizes and one op list per rank. Order without a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import InputError
+from .ops import Kind, Op, parse_op
+from .placement import Placement
+
+Array = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OpTable:
+    """The ops of a schedule as columns, rank after rank.
+
+    Attributes
+    ----------
+    stage, kind, microbatch, start, stop
+        One value for each op; `start` and `stop` are the range of units, -1 for a whole W and for other kinds.
+    offsets
+        Ops of rank r are the rows offsets[r]..offsets[r+1]-1; shape (p + 1,).
+    """
+
+    stage: Array
+    kind: Array
+    microbatch: Array
+    start: Array
+    stop: Array
+    offsets: Array
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Placement, sizes and op lists. That it makes sense for a problem is `check`'s to say.
+
+    Parameters
+    ----------
+    placement
+        Stage to rank.
+    sizes
+        Samples of each micro-batch, consecutive in the batch.
+    ops
+        For each rank, its ops in the order in which it runs them.
+    """
+
+    placement: Placement
+    sizes: tuple[int, ...]
+    ops: tuple[tuple[Op, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.ops) != self.placement.ranks:
+            raise InputError(f"ops: {len(self.ops)} lists for {self.placement.ranks} ranks")
+        for j, size in enumerate(self.sizes):
+            if size < 1:
+                raise InputError(f"sizes[{j}]: {size} is below 1")
+        stages, microbatches = self.placement.stage_count, len(self.sizes)
+        for rank, row in enumerate(self.ops):
+            for position, op in enumerate(row):
+                if not (0 <= op.stage < stages and 0 <= op.microbatch < microbatches):
+                    raise InputError(
+                        f"rank {rank}, position {position}: {op} is out of range; "
+                        f"stages are 0..{stages - 1}, micro-batches 0..{microbatches - 1}"
+                    )
+
+    @classmethod
+    def parse(cls, placement: Placement, sizes: Sequence[int], rows: Iterable[Iterable[str]]) -> Schedule:
+        """Schedule from the text form of its ops.
+
+        Raises
+        ------
+        InputError
+            With rank and position of the text that is not an op.
+        """
+        ops: list[tuple[Op, ...]] = []
+        for rank, row in enumerate(rows):
+            parsed: list[Op] = []
+            for position, text in enumerate(row):
+                try:
+                    parsed.append(parse_op(text))
+                except InputError as error:
+                    raise InputError(f"rank {rank}, position {position}: {error}") from None
+            ops.append(tuple(parsed))
+        return cls(placement, tuple(sizes), tuple(ops))
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches, m."""
+        return len(self.sizes)
+
+    @cached_property
+    def table(self) -> OpTable:
+        """The ops as columns."""
+        flat = [op for row in self.ops for op in row]
+        columns = np.array(
+            [(op.stage, op.kind, op.microbatch, *(op.units or (-1, -1))) for op in flat], dtype=np.int64
+        ).reshape(-1, 5)
+        stage, kind, microbatch, start, stop = (np.ascontiguousarray(column) for column in columns.T)
+        offsets = np.cumsum([0] + [len(row) for row in self.ops], dtype=np.int64)
+        return OpTable(stage, kind, microbatch, start, stop, offsets)
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether any backward is split into I and W."""
+        return bool((self.table.kind == Kind.I).any())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schedule:
+        """Read a schedule file.
+
+        Raises
+        ------
+        InputError
+            With file, key and remedy.
+        """
+        from ..files.schedule_file import load_schedule
+
+        return load_schedule(path)
+
+    def save(self, path: str | Path, problem: str = "") -> None:
+        """Write the schedule as JSON, with the format's version and the fingerprint of the problem's shape."""
+        from ..files.schedule_file import save_schedule
+
+        save_schedule(self, path, problem)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What `Problem.fingerprint` must be for this schedule to fit."""
+        return self.placement.fingerprint(sum(self.sizes))

@@ -1,0 +1,69 @@
+"""Say whether a schedule is valid for a problem, and where it is not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.problem import BYTES, Problem
+from ..core.schedule import Array, Schedule
+from . import kernel
+from .simulate import op_bytes, op_inputs, op_ticks, require_fit
+from .structure import Violation, deadlock, malformed
+
+
+def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
+    """Everything that is wrong with a schedule; empty when it is valid.
+
+    Valid means: every op on its stage's rank; each stage and micro-batch with one F and either one B, or one I and
+    ranges of W that cover its units once; no rank waits for ever; no rank ever holds more than its limit.
+
+    Raises
+    ------
+    InputError
+        When the schedule is for another shape (placement, samples, sizes).
+    """
+    require_fit(problem, schedule)
+    instance = problem.instance(schedule.sizes)
+    found = malformed(instance, schedule)
+    if found:
+        return tuple(found)
+    before, lag = op_inputs(instance, schedule)
+    offsets, done = schedule.table.offsets, np.zeros(problem.ranks, dtype=np.int64)
+    ticks = op_ticks(instance, schedule)
+    if kernel.earliest(offsets, ticks, before, lag, np.zeros(len(ticks), dtype=np.int64), done) < len(ticks):
+        return (deadlock(schedule, before, offsets[:-1] + done),)
+    during, after = np.empty(len(ticks), dtype=np.int64), np.empty(len(ticks), dtype=np.int64)
+    kernel.memory(offsets, instance.static, *op_bytes(instance, schedule), during, after)
+    return tuple(_over_limit(problem, schedule, during))
+
+
+def _over_limit(problem: Problem, schedule: Schedule, during: Array) -> list[Violation]:
+    offsets, unit = schedule.table.offsets, problem.memory.unit
+    found = []
+    for rank, limit in enumerate(problem.memory.limit):
+        if limit is None:
+            continue
+        held = during[offsets[rank] : offsets[rank + 1]]
+        over = np.flatnonzero(held > limit)
+        if len(over):
+            position = int(over[0])
+            text = (
+                f"rank {rank}, position {position}: {schedule.ops[rank][position]} brings the memory to "
+                f"{in_unit(int(held[position]), unit)}, above the limit of {in_unit(limit, unit)}"
+            )
+            found.append(Violation(rank, position, text))
+        elif problem.static_bytes(rank) > limit:
+            text = f"rank {rank}: static memory {in_unit(problem.static_bytes(rank), unit)} is above the limit of {in_unit(limit, unit)}"
+            found.append(Violation(rank, None, text))
+    return found
+
+
+def in_unit(count: int, unit: str) -> str:
+    """Bytes as text in a memory unit.
+
+    Examples
+    --------
+    >>> in_unit(3 * 2**20, "MiB")
+    '3 MiB'
+    """
+    return f"{count / BYTES[unit]:.6g} {unit}"

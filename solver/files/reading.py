@@ -1,0 +1,89 @@
+"""Reading and writing files with messages that name the place."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from ..core.errors import InputError
+
+T = TypeVar("T")
+
+
+def read_struct(path: str | Path, kind: type[T]) -> T:
+    """Read a TOML file (ending .toml) or a JSON file into a struct.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, is broken (with the line), or does not fit (with the key).
+    """
+    try:
+        text = Path(path).read_bytes().decode()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    try:
+        data = tomllib.loads(text) if str(path).endswith(".toml") else _json(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: broken TOML: {error}") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"{path}: broken JSON: {error}") from None
+    return convert(str(path), data, kind)
+
+
+def convert(place: str, data: object, kind: type[T]) -> T:
+    """Fit plain data into a struct.
+
+    Raises
+    ------
+    InputError
+        When it does not fit, with the place and the key.
+    """
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{place}: {_explain(str(error))}") from None
+
+
+def _json(text: str) -> object:
+    data: object = msgspec.json.decode(text)
+    return data
+
+
+def _explain(message: str) -> str:
+    """Turn "… - at `$.a.b`" around, so that the key comes first."""
+    match = re.fullmatch(r"(?s)(.*?) - at `(?:key in )?\$\.?(.*)`", message)
+    if match is None:
+        return message
+    what, key = match.groups()
+    what = what[0].lower() + what[1:]
+    if "contains unknown field" in what:
+        what += "; see the list of keys in docs/files.md"
+    elif "float" in what and "got" in what:
+        what += "; durations are whole ticks and memory whole units: choose a finer unit"
+    return f"{key or 'top level'}: {what}"
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a file as a whole or not at all.
+
+    Raises
+    ------
+    InputError
+        When it cannot be written.
+    """
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text)
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True) if part.parent.is_dir() else None
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
