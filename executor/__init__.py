@@ -1,1 +1,50 @@
-"""Running a schedule: weight-gradient queue, transport between ranks, and the start of local ranks."""
+"""Running a schedule with torch.distributed: lowering, channels, the weight-gradient queue, launching, measuring.
+
+Names are imported when they are first used: the errors and the lowering need no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
+    from .launch import launch
+    from .lower import lower
+    from .measure import measure
+    from .pipeline import Pipeline
+    from .program import Program
+    from .report import OpRecord, StepReport
+
+_HOME = {
+    "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
+    "launch": ("launch",),
+    "lower": ("lower",),
+    "measure": ("measure",),
+    "pipeline": ("Pipeline",),
+    "program": ("Program",),
+    "report": ("OpRecord", "StepReport"),
+}
+_MODULE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "ExecutorError",
+    "OpRecord",
+    "PeerFailed",
+    "Pipeline",
+    "Program",
+    "RankFailure",
+    "StepReport",
+    "TransportError",
+    "WeightQueueError",
+    "launch",
+    "lower",
+    "measure",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULE[name]}", __name__), name)

@@ -23,6 +23,17 @@ def read_struct(path: str | Path, kind: type[T]) -> T:
     InputError
         When the file cannot be read, is broken (with the line), or does not fit (with the key).
     """
+    return convert(str(path), read_data(path), kind)
+
+
+def read_data(path: str | Path) -> dict[str, object]:
+    """Read a TOML file (ending .toml) or a JSON file as plain data.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, or is broken (with the line).
+    """
     try:
         text = Path(path).read_bytes().decode()
     except OSError as error:
@@ -30,12 +41,14 @@ def read_struct(path: str | Path, kind: type[T]) -> T:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     try:
-        data = tomllib.loads(text) if str(path).endswith(".toml") else _json(text)
+        data: object = tomllib.loads(text) if str(path).endswith(".toml") else msgspec.json.decode(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{path}: broken TOML: {error}") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"{path}: broken JSON: {error}") from None
-    return convert(str(path), data, kind)
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: holds a {type(data).__name__}, not a table of keys")
+    return data
 
 
 def convert(place: str, data: object, kind: type[T]) -> T:
@@ -50,11 +63,6 @@ def convert(place: str, data: object, kind: type[T]) -> T:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
         raise InputError(f"{place}: {_explain(str(error))}") from None
-
-
-def _json(text: str) -> object:
-    data: object = msgspec.json.decode(text)
-    return data
 
 
 def _explain(message: str) -> str:

@@ -1,0 +1,180 @@
+"""`adaptpipe run`: profile, plan, solve and train, and hold the prediction against what was measured."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptpipe.solver import InputError, Result
+
+from .common import emit, json_option, table
+from .run_file import RunSpec, load_run
+
+if TYPE_CHECKING:
+    from .training import Outcome, Trained
+
+TOLERANCE = 1e-5
+"""Largest relative error of a float32 gradient that counts as equal."""
+
+
+def run(
+    file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; see examples/gpt-text.toml.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated.")
+    ] = None,
+    json: json_option = False,
+) -> None:
+    """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
+    spec = load_run(file, settings or [])
+    require_torch()
+    from adaptpipe.executor import launch
+
+    from .training import configure, run_rank
+
+    _, parts, _ = configure(spec)
+    results = launch(run_rank, spec.ranks, spec)
+    outcome = results[0]
+    if isinstance(outcome, Exception):
+        raise outcome
+    assert outcome is not None
+    if _is_first_process():
+        folder = _write(spec, outcome)
+        rows = [_row(spec, outcome, index) for index in range(2)]
+        if json:
+            emit({"run": [row.as_dict() for row in rows], "ratio": rows[1].measured_s / rows[0].measured_s, "out": str(folder)})
+        else:
+            _tell(spec, outcome, rows, folder)
+        bad = [row for row in rows if row.gradient_error > TOLERANCE]
+        if bad:
+            print(
+                f"the first step's gradients differ from the unsplit model's under {bad[0].name}: relative error "
+                f"{bad[0].gradient_error:.2g}, above {TOLERANCE:g}",
+                file=sys.stderr,
+            )
+            raise typer.Exit(1)
+
+
+def require_torch() -> None:
+    """Say how to get torch where it is missing.
+
+    Raises
+    ------
+    InputError
+        When torch cannot be imported.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise InputError("torch is not installed, and running a schedule needs it; pip install 'adaptpipe[torch]'")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One schedule's figures, predicted and measured."""
+
+    name: str
+    predicted_s: float
+    measured_s: float
+    bubble: float
+    predicted_peaks: tuple[int, ...]
+    measured_peaks: tuple[int, ...]
+    first_loss: float
+    last_loss: float
+    gradient_error: float
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for JSON."""
+        return {
+            "schedule": self.name,
+            "predicted_step_s": self.predicted_s,
+            "measured_step_s": self.measured_s,
+            "measured_over_predicted": self.measured_s / self.predicted_s,
+            "bubble": self.bubble,
+            "predicted_peak_bytes": list(self.predicted_peaks),
+            "measured_peak_bytes": list(self.measured_peaks),
+            "first_loss": self.first_loss,
+            "last_loss": self.last_loss,
+            "gradient_error": self.gradient_error,
+        }
+
+
+def _row(spec: RunSpec, outcome: Outcome, index: int) -> Row:
+    from .training import predicted_s
+
+    result: Result = (outcome.baseline, outcome.ours)[index]
+    trained: Trained = outcome.trained[index]
+    timeline = result.timeline
+    assert timeline is not None
+    static = timeline.static.tolist()
+    return Row(
+        name=result.found_by or result.method,
+        predicted_s=predicted_s(result),
+        measured_s=trained.step_s,
+        bubble=timeline.bubble,
+        predicted_peaks=tuple(peak - fixed for peak, fixed in zip(timeline.peak_memory, static, strict=True)),
+        measured_peaks=trained.peaks,
+        first_loss=trained.losses[0],
+        last_loss=trained.losses[-1],
+        gradient_error=trained.gradient_error,
+    )
+
+
+def _write(spec: RunSpec, outcome: Outcome) -> Path:
+    from adaptpipe.solver.evaluate.chart import save_chart
+
+    from .measured import save_measured_trace
+
+    folder = Path(spec.out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"out = {spec.out!r}: cannot be made: {error.strerror}") from None
+    outcome.problem.save(folder / "problem.json")
+    for result, trained, stem in zip(
+        (outcome.baseline, outcome.ours), outcome.trained, ("baseline", "schedule"), strict=True
+    ):
+        assert result.timeline is not None
+        result.schedule.save(folder / f"{stem}.json", outcome.problem.name)
+        save_chart(result.timeline, folder / f"{stem}.png")
+        save_measured_trace(trained.records, folder / f"{stem}.trace.json")
+    return folder
+
+
+def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> None:
+    table(
+        ["", *(row.name for row in rows)],
+        [
+            ["step, predicted (makespan)", *(f"{row.predicted_s * 1e3:.1f} ms" for row in rows)],
+            ["step, measured (median)", *(f"{row.measured_s * 1e3:.1f} ms" for row in rows)],
+            ["measured / predicted", *(f"{row.measured_s / row.predicted_s:.3f}" for row in rows)],
+            ["makespan bubble, predicted", *(f"{row.bubble:.1%}" for row in rows)],
+            ["peak MiB by rank, predicted", *(_mib(row.predicted_peaks) for row in rows)],
+            ["peak MiB by rank, measured", *(_mib(row.measured_peaks) for row in rows)],
+            [f"loss, step 1 to {spec.steps}", *(f"{row.first_loss:.3f} to {row.last_loss:.3f}" for row in rows)],
+            ["gradients = unsplit model's", *(_equal(row.gradient_error) for row in rows)],
+        ],
+    )
+    predicted = rows[1].predicted_s / rows[0].predicted_s
+    measured = rows[1].measured_s / rows[0].measured_s
+    status = outcome.ours.status
+    print(f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured; ours is {status} for the problem measured")
+    print(f"written to {folder}: problem.json, and of both schedules .json, .png and .trace.json (open in Perfetto)")
+    print(f"next: --set ranks=4, --set data=FILE, --set memory_limit=none, or adaptpipe compare {folder}/problem.json")
+
+
+def _mib(peaks: tuple[int, ...]) -> str:
+    return ", ".join(f"{peak / 2**20:.1f}" for peak in peaks)
+
+
+def _equal(error: float) -> str:
+    return f"{'yes' if error <= TOLERANCE else 'NO'} (relative error {error:.1e})"
+
+
+def _is_first_process() -> bool:
+    import os
+
+    return os.environ.get("RANK", "0") == "0"

@@ -1,0 +1,99 @@
+"""Run files: what `adaptpipe run` and `adaptpipe profile` train, on how many ranks, under which schedules."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from adaptpipe.solver import InputError, Placement, place
+from adaptpipe.solver.files.reading import convert, read_data
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+
+
+class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run file. Every key may be set on the command line: `--set ranks=4`, `--set model.layers=8`.
+
+    Attributes
+    ----------
+    model
+        `kind` ("gpt" or "mlp") and the keys of that kind.
+    ranks, placement, stages_per_rank
+        Pipeline: processes, where stages live, stages on each.
+    samples, microbatch_sizes
+        Batch of one step, and the micro-batch sizes a schedule may use.
+    steps, learning_rate, seed
+        Steps to train under each schedule; AdamW's learning rate; seed of weights and batches.
+    data
+        A text file; "" is the documentation that ships with CPython.
+    method, objective, time_limit
+        How our schedule is found, as in `adaptpipe solve`; the limit in seconds.
+    baseline
+        The schedule to compare with.
+    memory_limit
+        For each rank: "baseline" (the baseline's own peak), "none", or bytes.
+    profile_sizes
+        Micro-batch sizes to measure; empty: those of `microbatch_sizes`.
+    out
+        Folder for chart, schedules, problem and trace.
+    timeout_s
+        Seconds that a rank may wait for a message.
+    """
+
+    model: dict[str, object]
+    ranks: Count = 2
+    placement: str = "linear"
+    stages_per_rank: Count | None = None
+    samples: Count = 8
+    microbatch_sizes: Annotated[list[Count], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
+    steps: Count = 20
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 1e-3
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    data: str = ""
+    method: str = "auto"
+    objective: Literal["makespan", "span"] = "makespan"
+    time_limit: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    baseline: str = "1F1B"
+    memory_limit: Literal["baseline", "none"] | Count = "baseline"
+    profile_sizes: list[Count] = msgspec.field(default_factory=list)
+    out: str = "runs/run"
+    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 120.0
+
+    def place(self) -> Placement:
+        """Stage to rank."""
+        return place(self.placement, self.ranks, self.stages_per_rank or (2 if self.placement == "v" else 1))
+
+
+def load_run(path: str | Path, settings: Sequence[str] = ()) -> RunSpec:
+    """Read a run file and apply `key=value` settings.
+
+    Raises
+    ------
+    InputError
+        With file or setting, key and remedy.
+    """
+    data = read_data(path)
+    for setting in settings:
+        _apply(data, setting)
+    return convert(str(path), data, RunSpec)
+
+
+def _apply(data: dict[str, object], setting: str) -> None:
+    key, equals, text = setting.partition("=")
+    if not equals or not key.strip():
+        raise InputError(f"--set {setting}: write --set key=value, as --set ranks=4")
+    *folders, last = key.strip().split(".")
+    table = data
+    for folder in folders:
+        inner = table.setdefault(folder, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"--set {setting}: {folder} is not a table, so it has no keys")
+        table = inner
+    try:
+        table[last] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        table[last] = text  # a bare word, as a file name

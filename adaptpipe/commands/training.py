@@ -1,0 +1,253 @@
+"""What every rank of `adaptpipe run` does: measure, agree on the schedules, train under each of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from adaptpipe.executor import OpRecord, Pipeline, measure
+from adaptpipe.models import (
+    GPTConfig,
+    MLPConfig,
+    build,
+    build_full,
+    build_stage,
+    load_text,
+    next_byte_loss,
+    split_layers,
+    split_text,
+    training_batches,
+)
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, simulate, solve
+
+from .run_file import RunSpec
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What training under one schedule gave.
+
+    Parameters
+    ----------
+    losses
+        Mean loss of each step's batch.
+    steps_s
+        Seconds of each step, from its first op on any rank to its last.
+    peaks
+        For each rank, the most bytes held by live activations and queued weight gradients.
+    gradient_error
+        Largest relative error of a parameter's first-step gradient against the unsplit model's.
+    records
+        For each rank, the ops of the median step.
+    """
+
+    losses: tuple[float, ...]
+    steps_s: tuple[float, ...]
+    peaks: tuple[int, ...]
+    gradient_error: float
+    records: tuple[tuple[OpRecord, ...], ...]
+
+    @property
+    def step_s(self) -> float:
+        """Median seconds of a step, the first two left out."""
+        return median(self.steps_s[2:] or self.steps_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Everything that rank 0 brings home: the problem measured, both results, both trainings."""
+
+    profile: Profile
+    problem: Problem
+    baseline: Result
+    ours: Result
+    trained: tuple[Trained, Trained]
+
+
+def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], bytes]:
+    """Model, layers of each stage, and training text of a run file.
+
+    Raises
+    ------
+    InputError
+        When the model's keys, the split or the text do not fit.
+    """
+    keys = dict(spec.model)
+    kind = keys.pop("kind", None)
+    if not isinstance(kind, str):
+        raise InputError('model.kind: missing; write kind = "gpt" or kind = "mlp"')
+    config = build(kind, **keys)
+    layers = len(config.layer_names)
+    stages = spec.place().stage_count
+    # A lookup of embeddings costs next to nothing; every other layer costs about its parameters.
+    first = 0 if isinstance(config, GPTConfig) else config.layer_parameters[0]
+    parts = split_layers(layers, stages, [first, *config.layer_parameters[1:]])
+    text = load_text(spec.data or None)
+    length = config.sequence if isinstance(config, GPTConfig) else config.inputs
+    return config, parts, split_text(text, length)[0]
+
+
+def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:
+    """Measure the stages of a run file; every rank returns the whole profile."""
+    config, parts, text = configure(spec)
+    placement = spec.place()
+    stages: dict[int, nn.Module] = {s: build_stage(config, spec.seed, parts[s]) for _, s in placement.held[rank]}
+
+    def batch_of(samples: int) -> tuple[Tensor, Tensor]:
+        return next(training_batches(config, text, samples, spec.seed))
+
+    sizes = spec.profile_sizes or spec.microbatch_sizes
+    return measure(placement, stages, next_byte_loss, batch_of, sizes, timeout_s=spec.timeout_s)
+
+
+def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result]:
+    """Problem, baseline and our schedule.
+
+    Raises
+    ------
+    NoAnswerError
+        When either has no schedule.
+    """
+    placement = spec.place()
+    free = profile.problem(placement, spec.samples, spec.microbatch_sizes, name=spec.out)
+    unlimited = solve(free, spec.baseline, objective=spec.objective)
+    if unlimited.timeline is None:
+        raise NoAnswerError(f"baseline {spec.baseline}: {unlimited.reason}")
+    limits: tuple[int | None, ...]
+    if spec.memory_limit == "baseline":
+        limits = unlimited.timeline.peak_memory
+    else:
+        limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
+    problem = replace(free, memory=replace(free.memory, limit=limits))
+    baseline = solve(problem, spec.baseline, objective=spec.objective)
+    _tell(0, f"solving for at most {spec.time_limit:g} s")
+    ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit)
+    for result in (baseline, ours):
+        if result.timeline is None:
+            raise NoAnswerError(f"{result.method}: {result.reason}")
+    return problem, baseline, ours
+
+
+def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoAnswerError | None:
+    """Profile, plan and train; rank 0 returns the outcome, or why there is none."""
+    config, parts, text = configure(spec)
+    _tell(rank, f"measuring {len(parts)} stages on {ranks} ranks")
+    profile = profile_rank(rank, ranks, spec)
+    box: list[object] = [None]
+    if rank == 0:
+        try:
+            box = [plan(spec, profile)]
+        except (InputError, NoAnswerError) as error:
+            box = [error]
+    dist.broadcast_object_list(box, src=0)
+    planned = box[0]
+    if isinstance(planned, InputError | NoAnswerError):
+        return planned if rank == 0 else None
+    assert isinstance(planned, tuple)
+    problem, baseline, ours = planned
+    trained = []
+    for result in (baseline, ours):
+        _tell(rank, f"training {spec.steps} steps under {result.found_by or result.method}")
+        trained.append(_train(rank, spec, config, parts, text, problem, result.schedule))
+    return Outcome(profile, problem, baseline, ours, (trained[0], trained[1])) if rank == 0 else None
+
+
+def _tell(rank: int, text: str) -> None:
+    if rank == 0:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _train(
+    rank: int,
+    spec: RunSpec,
+    config: GPTConfig | MLPConfig,
+    parts: tuple[range, ...],
+    text: bytes,
+    problem: Problem,
+    schedule: Schedule,
+) -> Trained:
+    held = [stage for _, stage in problem.placement.held[rank]]
+    stages: dict[int, nn.Module] = {stage: build_stage(config, spec.seed, parts[stage]) for stage in held}
+    parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=spec.learning_rate) if parameters else None
+    batches = training_batches(config, text, spec.samples, spec.seed)
+    losses, steps, peaks, records = [], [], [], []
+    error = 0.0
+    with Pipeline(problem, schedule, stages, next_byte_loss, timeout_s=spec.timeout_s) as pipeline:
+        for step in range(spec.steps):
+            batch, target = next(batches)
+            losses.append(pipeline.step(batch, target))
+            report = pipeline.report
+            steps.append(report.step_s)
+            peaks.append(report.peak_bytes)
+            records.append(report.records)
+            if step == 0:
+                error = _gradient_error(rank, spec, config, stages, batch, target)
+            if optimizer is not None:
+                optimizer.step()
+                optimizer.zero_grad()
+    whole: list[tuple[list[float], int, list[tuple[OpRecord, ...]]] | None] = [None] * problem.ranks
+    dist.all_gather_object(whole, (steps, max(peaks), records))
+    gathered = [each for each in whole if each is not None]
+    longest = [max(each[0][step] for each in gathered) for step in range(spec.steps)]
+    typical = min(range(spec.steps), key=lambda step: abs(longest[step] - median(longest[2:] or longest)))
+    return Trained(
+        losses=tuple(losses),
+        steps_s=tuple(longest),
+        peaks=tuple(each[1] for each in gathered),
+        gradient_error=error,
+        records=tuple(each[2][typical] for each in gathered),
+    )
+
+
+def _gradient_error(
+    rank: int,
+    spec: RunSpec,
+    config: GPTConfig | MLPConfig,
+    stages: dict[int, nn.Module],
+    batch: Tensor,
+    target: Tensor,
+) -> float:
+    """Largest relative error (in the maximum norm, of each parameter) against the unsplit model, on every rank."""
+    mine = {
+        name: None if parameter.grad is None else parameter.grad.clone()
+        for stage in stages.values()
+        for name, parameter in stage.named_parameters()
+    }
+    whole: list[dict[str, Tensor | None] | None] = [None] * dist.get_world_size()
+    dist.gather_object(mine, whole if rank == 0 else None, dst=0)
+    worst = [0.0]
+    if rank == 0:
+        found = {name: grad for part in whole if part is not None for name, grad in part.items()}
+        model = build_full(config, spec.seed)
+        next_byte_loss(model(batch), target).backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        for name, parameter in model.named_parameters():
+            expected, got = parameter.grad, found[name]
+            assert expected is not None
+            if got is None:
+                worst.append(float("inf"))
+            else:
+                scale = float(expected.abs().max()) or 1.0
+                worst.append(float((got - expected).abs().max()) / scale)
+    box: list[object] = [max(worst)]
+    dist.broadcast_object_list(box, src=0)
+    value = box[0]
+    assert isinstance(value, float)
+    return value
+
+
+def predicted_s(result: Result) -> float:
+    """Makespan of a result in seconds."""
+    from adaptpipe.solver.core.problem import SECONDS
+
+    assert result.timeline is not None
+    timeline = simulate(result.timeline.problem, result.schedule)
+    return float(timeline.makespan * SECONDS[timeline.problem.unit])
