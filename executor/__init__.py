@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launch import launch
     from .lower import lower
-    from .measure import measure
+    from .profiling import measure
     from .pipeline import Pipeline
     from .program import Program
     from .report import OpRecord, StepReport
@@ -21,7 +21,7 @@ _HOME = {
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launch": ("launch",),
     "lower": ("lower",),
-    "measure": ("measure",),
+    "profiling": ("measure",),
     "pipeline": ("Pipeline",),
     "program": ("Program",),
     "report": ("OpRecord", "StepReport"),

@@ -133,17 +133,22 @@ def to_ticks(seconds: float, unit: str) -> int:
     >>> to_ticks(0.0000021, "us")
     3
     """
-    return ceil(Fraction(seconds) / SECONDS[unit])
+    return _round_up(seconds, SECONDS[unit])
+
+
+def _round_up(value: float, quantum: Fraction) -> int:
+    # The decimal that a float prints as is what its maker meant: 0.004 s are 4000 us, though the float lies above it.
+    return ceil(Fraction(repr(float(value))) / quantum)
 
 
 def _cost(part: Part, field: str, sizes: tuple[int, ...], quantum: Fraction) -> Cost:
     values = {m.size: float(getattr(m, field)) for m in part.measurements}
     if len(sizes) == 1 and sizes[0] in values:
-        return ceil(Fraction(values[sizes[0]]) / quantum)
+        return _round_up(values[sizes[0]], quantum)
     fixed, slope = _line(sorted(values.items()))
     if len(sizes) == 1:
-        return ceil(Fraction(fixed + slope * sizes[0]) / quantum)
-    return Affine(ceil(Fraction(fixed) / quantum), ceil(Fraction(slope) / quantum))
+        return _round_up(fixed + slope * sizes[0], quantum)
+    return Affine(_round_up(fixed, quantum), _round_up(slope, quantum))
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
