@@ -189,7 +189,7 @@ class Problem:
                         f"{key}[{stage}]: {len(units)} units, and costs.weight_units[{stage}] has {len(self.weight_units[stage])}"
                     )
                 for unit, cost in enumerate(units):
-                    self._check_cost(f"{key}[{stage}][{unit}]", cost, plain=cost == 0)
+                    self._check_cost(f"{key}[{stage}][{unit}]", cost, plain=not isinstance(cost, int) or cost == 0)
         for key, values in {"memory.reserve": self.memory.reserve, "memory.limit": self.memory.limit}.items():
             if len(values) != ranks:
                 raise InputError(

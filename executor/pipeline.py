@@ -1,0 +1,252 @@
+"""Run a schedule on the user's own modules: the interpreter of programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from adaptpipe.solver import InputError, Problem, Schedule
+
+from .execution import Execution
+from .failures import blame
+from .lower import forward_only, lower
+from .message import Message
+from .program import Program
+from .report import StepReport
+from .rows import as_inputs, cut, evaluation_sizes
+from .runner import Loss, StageRunner
+from .startup import agree, check_stages, device_of
+from .transport import connect
+
+__all__ = ["Loss", "Pipeline"]
+
+
+class Pipeline:
+    """Runs a schedule's ops on this rank's stages, and moves tensors between ranks.
+
+    All ranks of the default process group make one together, with the same problem and schedule, and call its methods
+    together. The stages stay the user's: the optimizer, train or eval mode, autocast and random state are left alone.
+
+    Parameters
+    ----------
+    problem, schedule
+        What to run; the number of ranks is that of the default process group.
+    stages
+        This rank's stages, by number. A stage is called with the tensors that the stage before returned, and returns a
+        tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients.
+    loss_fn
+        Takes the last stage's output, whatever it is, and the target; gives the mean loss over the samples it got.
+    timeout_s
+        Seconds that a rank waits for a message before it gives up.
+
+    Raises
+    ------
+    InputError
+        On every rank, if the schedule cannot be run, or differs between ranks, or if a rank has other stages than the
+        schedule's placement says.
+    NoAnswerError
+        On every rank, if the schedule is invalid, or its ranks would wait for each other for ever.
+
+    Examples
+    --------
+    ::
+
+        with Pipeline(problem, schedule, {rank: stage}, loss_fn) as pipeline:
+            for batch, target in data:
+                loss = pipeline.step(batch, target)  # gradients are in .grad, as after loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        stages: Mapping[int, nn.Module],
+        loss_fn: Loss,
+        *,
+        timeout_s: float = 60.0,
+    ) -> None:
+        self._rank = dist.get_rank()
+
+        def prepare() -> Program:
+            program = lower(problem, schedule)
+            check_stages(program.placement, self._rank, stages)
+            return program
+
+        self._program = agree(prepare, lambda program: program.fingerprint)
+        placement = self._program.placement
+        self._first_rank, self._loss_rank = placement.stages[0][0], placement.stages[0][-1]
+        self._device = device_of(stages)
+        self._runners = {
+            stage: StageRunner(stage, module, loss_fn if stage == placement.stage_count - 1 else None)
+            for stage, module in sorted(stages.items())
+        }
+        self._transport = connect(self._program.routes, timeout_s=timeout_s, device=self._device)
+        self._steps = 0
+        self._report: StepReport | None = None
+        self._failed = self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def program(self) -> Program:
+        """What `step` runs."""
+        return self._program
+
+    @property
+    def report(self) -> StepReport:
+        """Times and bytes of this rank's last step.
+
+        Raises
+        ------
+        InputError
+            If there has been no step.
+        """
+        if self._report is None:
+            raise InputError("report: there has been no step; call step first")
+        return self._report
+
+    def step(self, batch: object, target: object) -> float:
+        """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
+
+        The loss is the mean over the batch: micro-batches weigh in by their samples, and the weight is applied to the
+        loss. So gradients that were there before are left as they are, and steps without `zero_grad` add up.
+
+        Parameters
+        ----------
+        batch
+            A tensor, or a tuple or list of tensors, with one row for each sample; needed on the rank of stage 0 only,
+            and None, or ignored, elsewhere.
+        target
+            The same, for the last stage's rank; may be a mapping too.
+
+        Returns
+        -------
+        float
+            Loss of the batch, on every rank.
+
+        Raises
+        ------
+        InputError
+            If the rows of batch or target do not fit the schedule's sizes, or the pipeline is closed.
+        RankFailure
+            If anything goes wrong on this rank, with stage, op, micro-batch and step.
+        PeerFailed
+            If another rank failed first.
+        """
+        begin = time.perf_counter()
+        self._ensure_usable()
+        execution = self._start(self._program, batch, target)
+        self._transport.received.reset_peak()
+        with self._guard(execution), torch.enable_grad():
+            execution.run()
+            loss = self._end(execution)
+        self._report = StepReport(
+            step=self._steps,
+            loss=loss,
+            records=tuple(execution.records),
+            peak_bytes=execution.peak_bytes,
+            received_bytes=self._transport.received.peak,
+            step_s=time.perf_counter() - begin,
+        )
+        self._steps += 1
+        return loss
+
+    def evaluate(self, batch: object, target: object, sizes: Sequence[int] | None = None) -> float:
+        """Mean loss of a batch of any size, without gradients.
+
+        Leaves nothing behind: no activations, no gradients, no change of mode. Call `eval()` on the stages before, if
+        they have layers that care.
+
+        Parameters
+        ----------
+        batch, target
+            As for `step`, with any number of rows.
+        sizes
+            Samples of each micro-batch; read on the rank of stage 0. None: near-equal ones, none larger than the
+            schedule's largest.
+
+        Returns
+        -------
+        float
+            The loss, on every rank.
+
+        Raises
+        ------
+        InputError, RankFailure, PeerFailed
+            As `step`.
+        """
+        self._ensure_usable()
+        chosen: list[tuple[int, ...]] = [()]
+        if self._rank == self._first_rank:
+            chosen = [evaluation_sizes(batch, sizes, max(self._program.sizes))]
+        with self._guard():
+            dist.broadcast_object_list(chosen, src=self._first_rank)
+        execution = self._start(forward_only(self._program.placement, chosen[0]), batch, target)
+        with self._guard(execution), torch.no_grad():
+            execution.run()
+            return self._end(execution)
+
+    def close(self) -> None:
+        """Give the modules their own forward back, and end the channels. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            for runner in self._runners.values():
+                runner.close()
+            self._transport.close()
+
+    def _start(self, program: Program, batch: object, target: object) -> Execution:
+        inputs: tuple[Message, ...] = ()
+        targets: tuple[object, ...] = ()
+        if self._rank == self._first_rank:
+            if batch is None:
+                raise InputError(f"batch is None on rank {self._rank}, which holds stage 0 and needs it")
+            inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
+        if self._rank == self._loss_rank:
+            targets = cut("target", target, program.sizes)
+        self._transport.begin(program.orders)
+        return Execution(program, self._rank, self._runners, self._transport, inputs, targets)
+
+    def _end(self, execution: Execution) -> float:
+        """Check that nothing is left, and tell every rank the loss."""
+        for runner in self._runners.values():
+            runner.assert_done()
+        self._transport.flush()
+        value = torch.zeros(1, dtype=torch.float64, device=self._device if "nccl" in dist.get_backend() else "cpu")
+        if execution.loss is not None:
+            value.fill_(execution.loss.item())
+        dist.broadcast(value, src=self._loss_rank)
+        return value.item()
+
+    def _ensure_usable(self) -> None:
+        if self._closed or self._failed:
+            state = "is closed" if self._closed else "has failed"
+            raise InputError(f"step {self._steps}: the pipeline {state}; make a new one")
+
+    @contextmanager
+    def _guard(self, execution: Execution | None = None) -> Iterator[None]:
+        """Turn what goes wrong inside into the error that says where, and let go of everything."""
+        try:
+            yield
+        except Exception as error:
+            self._failed = True
+            for runner in self._runners.values():
+                runner.clear()
+            at = None if execution is None else execution.at
+            if at is None:
+                raise blame(error, self._rank, step=self._steps) from error
+            raise blame(error, self._rank, at.stage, at.kind.name, at.microbatch, self._steps) from error

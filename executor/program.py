@@ -1,0 +1,111 @@
+"""A schedule as instructions: what each rank receives, runs and sends, one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from adaptpipe.solver import Kind, Op, Placement
+
+from .route import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Take the message that an op needs from another rank, waiting for it if need be."""
+
+    op: Op
+    route: Route
+
+    def __str__(self) -> str:
+        return f"receive {self.route} for {self.op}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run an op."""
+
+    op: Op
+
+    def __str__(self) -> str:
+        return str(self.op)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send what an op made to another rank, without waiting."""
+
+    op: Op
+    route: Route
+
+    def __str__(self) -> str:
+        return f"send {self.route} of {self.op}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Hand what an op made to a neighbouring stage on the same rank."""
+
+    op: Op
+    receiver: int
+
+    def __str__(self) -> str:
+        return f"pass {self.op} to stage {self.receiver}"
+
+
+Instruction = Receive | Run | Send | Pass
+
+
+@dataclass(frozen=True)
+class Program:
+    """Instructions of every rank. Made by `lower`, which proves that no rank waits for ever.
+
+    Parameters
+    ----------
+    placement
+        Stage to rank.
+    sizes
+        Samples of each micro-batch, consecutive in the batch.
+    rows
+        For each rank, its instructions in order. Every `Receive` has one `Send`, and the reverse.
+    """
+
+    placement: Placement
+    sizes: tuple[int, ...]
+    rows: tuple[tuple[Instruction, ...], ...]
+
+    @cached_property
+    def orders(self) -> dict[Route, tuple[int, ...]]:
+        """For each route, its micro-batches in the order in which they are sent; routes in ascending order."""
+        sent: dict[Route, list[int]] = {}
+        for instruction in self.instructions():
+            if isinstance(instruction, Send):
+                sent.setdefault(instruction.route, []).append(instruction.op.microbatch)
+        return {route: tuple(sent[route]) for route in sorted(sent)}
+
+    @cached_property
+    def split(self) -> frozenset[tuple[int, int]]:
+        """Stage and micro-batch of every backward that comes in two parts, I and W."""
+        return frozenset((i.op.stage, i.op.microbatch) for i in self.instructions() if i.op.kind is Kind.I)
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """All routes, in the same order on every rank."""
+        return tuple(self.orders)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of everything that ranks must agree on before the first message."""
+        text = "\n".join([str(self.placement.stages), str(self.sizes), *(str(row) for row in self.texts())])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def instructions(self) -> Iterator[Instruction]:
+        """Every rank's instructions, rank after rank."""
+        for row in self.rows:
+            yield from row
+
+    def texts(self) -> tuple[tuple[str, ...], ...]:
+        """The instructions as text, for each rank."""
+        return tuple(tuple(str(instruction) for instruction in row) for row in self.rows)

@@ -1,0 +1,61 @@
+"""What a step took: times, bytes, loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adaptpipe.solver import Op
+
+
+@dataclass(frozen=True, slots=True)
+class OpRecord:
+    """One op as it ran.
+
+    Parameters
+    ----------
+    op
+        What ran.
+    start_s, end_s
+        Seconds of `time.perf_counter`, which processes of one machine share on Linux. Waiting for messages and sending
+        them is not in between.
+    held_bytes
+        What the stage holds for this micro-batch once the op has ended: after F all that the backward needs, after I
+        what waits for W, else 0. Weights, buffers and the batch itself do not count.
+    message_bytes
+        What the op passed on to another stage.
+    """
+
+    op: Op
+    start_s: float
+    end_s: float
+    held_bytes: int
+    message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """One step of one rank.
+
+    Parameters
+    ----------
+    step
+        Number of the step, from 0.
+    loss
+        Mean loss of the batch, the same on every rank.
+    records
+        The rank's ops in the order in which they ran.
+    peak_bytes
+        The most that ops of this rank held at once: the sum over its stages and micro-batches, as the memory model of
+        a problem counts it, without static memory.
+    received_bytes
+        The most that messages which had arrived and were not taken yet held at once, besides.
+    step_s
+        Seconds from the call to the loss.
+    """
+
+    step: int
+    loss: float
+    records: tuple[OpRecord, ...]
+    peak_bytes: int
+    received_bytes: int
+    step_s: float

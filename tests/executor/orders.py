@@ -1,0 +1,72 @@
+"""Valid schedules of many kinds, made by running ready ops in an order of preference."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from adaptpipe.solver import Kind, Op, Placement, Problem, Schedule
+from adaptpipe.solver.core.precedence import ROW, predecessors
+
+POLICIES = ("gpipe", "1f1b", "zb", "late-w", "random")
+
+
+def problem_for(placement: Placement, sizes: Sequence[int], units: int = 1) -> Problem:
+    """A problem that these sizes fit."""
+    allowed = sorted(set(sizes))
+    return Problem.from_dict(
+        {
+            "pipeline": {"ranks": placement.ranks, "placement": list(placement.stages[0])},
+            "batch": {"samples": sum(sizes), "microbatch_sizes": allowed},
+            "costs": {
+                "forward": {"fixed": 1, "per_sample": 1},
+                "backward_input": {"fixed": 1, "per_sample": 1},
+                "weight_units": [{"fixed": 1, "per_sample": 1}] * units,
+            },
+        }
+    )
+
+
+def schedule_for(placement: Placement, sizes: Sequence[int], policy: str, seed: int = 0) -> Schedule:
+    """Let ranks take turns, each running its most wanted op of those that are ready."""
+    stages, count = placement.stage_count, len(sizes)
+    chance = random.Random(seed)
+    split = {
+        (s, j): policy in ("zb", "late-w") or (policy == "random" and chance.random() < 0.6)
+        for s in range(stages)
+        for j in range(count)
+    }
+    todo: list[list[Op]] = [[] for _ in range(placement.ranks)]
+    for (s, j), two in split.items():
+        kinds = (Kind.F, Kind.I, Kind.W) if two else (Kind.F, Kind.B)
+        todo[placement.rank_of(s, j, count)] += [Op(s, kind, j) for kind in kinds]
+    done: set[tuple[int, int, int]] = set()
+    rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
+    wanted = _wanted(policy, chance)
+    while any(todo):
+        ranks = list(range(placement.ranks))
+        if policy == "random":
+            chance.shuffle(ranks)
+        for rank in ranks:
+            ready = [
+                op for op in todo[rank] if all((row, s, op.microbatch) in done for row, s in predecessors(op, stages))
+            ]
+            if ready:
+                op = min(ready, key=wanted)
+                rows[rank].append(op)
+                todo[rank].remove(op)
+                if op.kind is not Kind.W:
+                    done.add((ROW[op.kind], op.stage, op.microbatch))
+    return Schedule(placement, tuple(sizes), tuple(tuple(row) for row in rows))
+
+
+def _wanted(policy: str, chance: random.Random) -> Callable[[Op], tuple[float, ...]]:
+    order = {
+        "gpipe": {Kind.F: 0, Kind.B: 1, Kind.I: 1, Kind.W: 1},
+        "1f1b": {Kind.B: 0, Kind.I: 0, Kind.F: 1, Kind.W: 2},
+        "zb": {Kind.I: 0, Kind.B: 0, Kind.F: 1, Kind.W: 2},
+        "late-w": {Kind.F: 0, Kind.I: 1, Kind.B: 1, Kind.W: 2},
+    }
+    if policy == "random":
+        return lambda op: (chance.random(),)
+    return lambda op: (order[policy][op.kind], op.microbatch, op.stage if op.kind is Kind.F else -op.stage)
