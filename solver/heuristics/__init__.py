@@ -1,0 +1,10 @@
+"""Schedules by construction: pure functions of a problem's shape. `greedy`, which searches, has its own module.
+
+The functions ignore memory limits: `check` tells whether a schedule keeps them.
+"""
+
+from .gpipe import gpipe
+from .one_f_one_b import interleaved, one_f_one_b, one_f_one_b_split
+from .zero_bubble import zb_h1, zb_h2, zb_v
+
+__all__ = ["gpipe", "interleaved", "one_f_one_b", "one_f_one_b_split", "zb_h1", "zb_h2", "zb_v"]

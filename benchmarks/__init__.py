@@ -1,0 +1,1 @@
+"""Instances with published or proven values, and comparisons on them."""

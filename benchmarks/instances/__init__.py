@@ -1,0 +1,46 @@
+"""Problem files with published values, and where the values come from.
+
+`zb-table5-*` and `zb-table8-*` are the rows of Tables 5 and 8 of "Zero Bubble Pipeline Parallelism" (Qi et al., arXiv
+2401.10241). `published.json` lists the papers' bubble rates: of the span, the longest time any one rank is between its
+first start and its last end.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from adaptpipe.solver.core.problem import Problem
+
+_FOLDER = Path(__file__).parent
+
+
+class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A published bubble rate: instance, the paper's name of the method, the rate, and where it is printed."""
+
+    instance: str
+    method: str
+    span_bubble: float
+    source: str
+
+
+def names() -> tuple[str, ...]:
+    """Names of all instances, in alphabetical order."""
+    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+def load(name: str) -> Problem:
+    """Instance of a name.
+
+    Raises
+    ------
+    InputError
+        When there is none.
+    """
+    return Problem.load(_FOLDER / f"{name}.toml")
+
+
+def published() -> tuple[Published, ...]:
+    """Every published value, in the papers' order."""
+    return msgspec.json.decode((_FOLDER / "published.json").read_bytes(), type=tuple[Published, ...])

@@ -1,0 +1,297 @@
+"""Compiled event-driven list scheduling. Kernels that call each other share a file: numba's cache sees no other."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ..core.schedule import Array
+
+FAR = 2**62
+"""A time that never comes."""
+
+PRIORITY, DEEP, KEEP, FUSE, WAIT = range(5)
+"""Places in the array of a policy's rules; see `run`."""
+
+
+@njit(cache=True)
+def safe(
+    rank: int, take: int, age: int, room: int, base: int, oldest: int, order: Array, hold: Array, rest: Array
+) -> bool:  # pragma: no cover
+    """Banker's test: may `rank` take `take` bytes for the micro-batch of this age?
+
+    The state stays safe when all micro-batches under way can still be finished one after another, oldest first. An F
+    changes memory on its own rank only, and only older micro-batches can come to miss the bytes: each of them needs
+    `rest` more on this rank at a time when it and all younger ones hold what they hold now.
+
+    Parameters
+    ----------
+    room, base
+        Bytes of the rank's limit above static; bytes held by micro-batches whose backwards are not done.
+    oldest, order
+        Age of the oldest micro-batch with work on this rank; micro-batch of each age.
+    hold, rest
+        Bytes each micro-batch holds on each rank, and still has to take there, shape (m, p).
+    """
+    younger = base + take
+    for older in range(oldest, age):
+        j = order[older]
+        if rest[j, rank] > 0 and younger + rest[j, rank] > room:
+            return False
+        younger -= hold[j, rank]
+    return True
+
+
+@njit(cache=True)
+def run(
+    first: Array,
+    stage_of: Array,
+    low: Array,
+    high: Array,
+    rank: Array,
+    forward: Array,
+    backward_input: Array,
+    backward_weight: Array,
+    backward: Array,
+    lag_forward: Array,
+    lag_backward: Array,
+    activation: Array,
+    retained: Array,
+    room: Array,
+    ahead: Array,
+    rules: Array,
+    span: bool,
+    best: int,
+    codes: Array,
+    made: Array,
+) -> int:  # pragma: no cover
+    """Run one policy; every rank takes, at the moment it is free, the best of its ops that can start then.
+
+    Parameters
+    ----------
+    first, stage_of, low, high
+        Chunks of rank r are first[r]..first[r+1]-1; each has a stage and micro-batches low..high-1.
+    rank, forward, backward_input, backward_weight, backward, activation, retained
+        As in `Instance`, shape (S, m).
+    lag_forward, lag_backward
+        Message times from the previous stage's F and from the next stage's I or B, shape (S, m).
+    room
+        Bytes of each rank's limit above its static bytes.
+    ahead
+        Most micro-batches each chunk may have between F and I or B, shape (C,); given up where nothing else can run.
+    rules
+        `PRIORITY` of two ready ops: 0 the backward, 1 the forward, 2 in turns. `DEEP`: 1 prefers the F of the later
+        stage, 0 of the earlier. `KEEP`: W's that may wait; beyond it a W goes first. `FUSE`: 1 fuses every backward.
+        `WAIT`: a W fills a gap if at least this many 16ths of it fit before the next input that is on its way.
+    span, best
+        Whether the value is the span, else the makespan; a run that cannot stay below `best` is given up.
+    codes, made
+        Filled with each rank's ops, (kind * S + stage) * m + micro-batch, shape (p, most), and their number.
+
+    Returns
+    -------
+    int
+        The value, or `FAR` when the policy does not get below `best`.
+    """
+    ranks, stages, count = len(first) - 1, rank.shape[0], rank.shape[1]
+    chunks = len(stage_of)
+    next_f, next_b, next_w = low.copy(), low.copy(), low.copy()
+    split = np.zeros((stages, count), np.bool_)
+    arrive_f = np.full((stages, count), FAR, np.int64)
+    arrive_b = np.full((stages, count), FAR, np.int64)
+    ended_f = np.full((stages, count), FAR, np.int64)
+    arrive_f[0, :] = 0
+    hold = np.zeros((count, ranks), np.int64)
+    rest = np.zeros((count, ranks), np.int64)
+    left = np.zeros((count, ranks), np.int64)
+    work = np.zeros(ranks, np.int64)
+    always_fused = rules[FUSE] == 1
+    for s in range(stages):
+        for j in range(count):
+            r = rank[s, j]
+            rest[j, r] += activation[s, j]
+            left[j, r] += 1
+            halves = backward_input[s, j] + backward_weight[s, j]
+            work[r] += forward[s, j] + (backward[s, j] if always_fused else min(halves, backward[s, j]))
+    # Micro-batches by age. With one direction that is their number; with two it is the order in which they start.
+    order = np.full(count, -1, np.int64)
+    age = np.full(count, -1, np.int64)
+    born = 0
+    oldest = np.zeros(ranks, np.int64)
+    held, base, pending = np.zeros(ranks, np.int64), np.zeros(ranks, np.int64), np.zeros(ranks, np.int64)
+    clock, opened = np.zeros(ranks, np.int64), np.full(ranks, -1, np.int64)
+    turn = np.zeros(ranks, np.int64)
+    wake = np.zeros(ranks, np.int64)
+    several = np.zeros(ranks, np.bool_)
+    todo = 0
+    for r in range(ranks):
+        made[r] = 0
+        several[r] = first[r + 1] - first[r] > 1
+    for c in range(chunks):
+        todo += 2 * (high[c] - low[c])
+    relaxed = False
+    value = 0
+    while True:
+        r, now = 0, wake[0]
+        for q in range(1, ranks):
+            if wake[q] < now:
+                r, now = q, wake[q]
+        if now >= FAR:
+            if todo == 0:
+                return value
+            if relaxed:
+                return FAR
+            relaxed = True
+            for q in range(ranks):
+                wake[q] = clock[q]
+            continue
+
+        back, back_age, fore, fore_stage = -1, FAR, -1, -1
+        upcoming = FAR
+        short = False
+        for c in range(first[r], first[r + 1]):
+            s = stage_of[c]
+            j = next_b[c]
+            if j < next_f[c]:
+                if arrive_b[s, j] <= now:
+                    if age[j] < back_age or (age[j] == back_age and s > stage_of[back]):
+                        back, back_age = c, age[j]
+                elif arrive_b[s, j] < upcoming:
+                    upcoming = arrive_b[s, j]
+            j = next_f[c]
+            if j >= high[c] or arrive_f[s, j] >= FAR:
+                continue
+            if not relaxed and j - next_b[c] >= ahead[c]:
+                continue
+            take = activation[s, j]
+            if held[r] + take > room[r]:
+                # Weight gradients that run now may make the room.
+                short = short or base[r] + take <= room[r]
+                continue
+            if several[r] and room[r] < FAR // 2:
+                seniority = age[j] if age[j] >= 0 else born
+                if not safe(r, take, seniority, room[r], base[r], oldest[r], order, hold, rest):
+                    continue
+            if arrive_f[s, j] > now:
+                upcoming = min(upcoming, arrive_f[s, j])
+            elif fore < 0 or (s > fore_stage) == (rules[DEEP] == 1):
+                fore, fore_stage = c, s
+
+        chosen = -1
+        kind = 0
+        if pending[r] > rules[KEEP]:
+            kind = 2
+        elif fore >= 0 and (back < 0 or rules[PRIORITY] == 1 or (rules[PRIORITY] == 2 and turn[r] == 0)):
+            kind, chosen = 0, fore
+        elif back >= 0:
+            kind, chosen = 1, back
+        elif pending[r] > 0:
+            kind = 2
+        else:
+            wake[r] = upcoming
+            continue
+
+        if kind == 2:
+            for c in range(first[r], first[r + 1]):
+                while next_w[c] < next_b[c] and not split[stage_of[c], next_w[c]]:
+                    next_w[c] += 1
+                if next_w[c] < next_b[c] and (chosen < 0 or age[next_w[c]] < age[next_w[chosen]]):
+                    chosen = c
+            size = backward_weight[stage_of[chosen], next_w[chosen]]
+            if (
+                pending[r] <= rules[KEEP]
+                and not short
+                and upcoming < FAR
+                and (upcoming - now) * 16 < size * rules[WAIT]
+            ):
+                wake[r] = upcoming
+                continue
+
+        s = stage_of[chosen]
+        end = now
+        done = 0
+        if kind == 0:
+            j = next_f[chosen]
+            next_f[chosen] += 1
+            relaxed = False
+            if age[j] < 0:
+                age[j] = born
+                order[born] = j
+                born += 1
+            take = activation[s, j]
+            held[r] += take
+            base[r] += take
+            hold[j, r] += take
+            rest[j, r] -= take
+            done = forward[s, j]
+            end = now + done
+            ended_f[s, j] = end
+            turn[r] = 1
+            todo -= 1
+            if s + 1 < stages:
+                q = rank[s + 1, j]
+                there = end + lag_forward[s + 1, j]
+                arrive_f[s + 1, j] = there
+                wake[q] = min(wake[q], max(clock[q], there))
+            else:
+                arrive_b[s, j] = end
+        elif kind == 1:
+            j = next_b[chosen]
+            fuse = rules[FUSE] == 1
+            if not fuse and held[r] + max(retained[s, j] - activation[s, j], 0) > room[r]:
+                # I does not fit. A pending W may make the room; with none left, B needs nothing.
+                if pending[r] > 0:
+                    kind = 2
+                    chosen = -1
+                    for c in range(first[r], first[r + 1]):
+                        while next_w[c] < next_b[c] and not split[stage_of[c], next_w[c]]:
+                            next_w[c] += 1
+                        if next_w[c] < next_b[c] and (chosen < 0 or age[next_w[c]] < age[next_w[chosen]]):
+                            chosen = c
+                    s = stage_of[chosen]
+                else:
+                    fuse = True
+            if kind == 1:
+                next_b[chosen] += 1
+                relaxed = False
+                base[r] -= activation[s, j]
+                hold[j, r] -= activation[s, j]
+                left[j, r] -= 1
+                turn[r] = 0
+                todo -= 1
+                if fuse:
+                    kind = 3
+                    done = backward[s, j]
+                    held[r] -= activation[s, j]
+                    if not always_fused:
+                        work[r] += max(0, done - backward_input[s, j] - backward_weight[s, j])
+                else:
+                    done = backward_input[s, j]
+                    held[r] += retained[s, j] - activation[s, j]
+                    split[s, j] = True
+                    pending[r] += 1
+                end = now + done
+                if s > 0:
+                    q = rank[s - 1, j]
+                    there = max(ended_f[s - 1, j], end + lag_backward[s - 1, j])
+                    arrive_b[s - 1, j] = there
+                    wake[q] = min(wake[q], max(clock[q], there))
+                while oldest[r] < born and left[order[oldest[r]], r] == 0:
+                    oldest[r] += 1
+        if kind == 2:
+            j = next_w[chosen]
+            next_w[chosen] += 1
+            held[r] -= retained[s, j]
+            pending[r] -= 1
+            done = backward_weight[s, j]
+            end = now + done
+        codes[r, made[r]] = (kind * stages + s) * count + j
+        made[r] += 1
+        if opened[r] < 0:
+            opened[r] = now
+        clock[r] = end
+        wake[r] = end
+        work[r] -= done
+        value = max(value, end - (opened[r] if span else 0))
+        if end + work[r] - (opened[r] if span else 0) >= best:
+            return FAR

@@ -1,0 +1,53 @@
+"""What the heuristics share: one rank's ops in the making, and the refusal of a placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..core.errors import InputError
+from ..core.ops import Kind, Op
+from ..core.placement import place
+from ..core.problem import Problem
+from ..core.schedule import Schedule
+
+
+class Row:
+    """Ops of one rank, appended in order; micro-batches of each stage and kind count up by themselves."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self._next: dict[tuple[int, Kind], int] = {}
+
+    def count(self, stage: int, kind: Kind) -> int:
+        """How many ops of a kind the stage has so far."""
+        return self._next.get((stage, kind), 0)
+
+    def add(self, stage: int, *kinds: Kind) -> None:
+        """Append one op of each kind, each for the stage's next micro-batch."""
+        for kind in kinds:
+            microbatch = self.count(stage, kind)
+            self._next[stage, kind] = microbatch + 1
+            self.ops.append(Op(stage, kind, microbatch))
+
+
+def assemble(problem: Problem, sizes: tuple[int, ...] | None, row: Callable[[int, int], Iterable[Op]]) -> Schedule:
+    """Schedule whose rank r runs `row(r, m)`, m being the number of micro-batches."""
+    used = problem.default_sizes() if sizes is None else sizes
+    ranks = range(problem.ranks)
+    return Schedule(problem.placement, used, tuple(tuple(row(rank, len(used))) for rank in ranks))
+
+
+def require_family(problem: Problem, method: str, family: str, stages_per_rank: int = 1) -> None:
+    """Refuse a problem whose stages do not lie as the method needs them.
+
+    Raises
+    ------
+    InputError
+        Naming the placement found and the one to set.
+    """
+    if problem.placement.stages != place(family, problem.ranks, stages_per_rank).stages:
+        raise InputError(
+            f"pipeline.placement: {method} needs placement {family!r}, and this problem's is "
+            f"{problem.placement.name!r} ({problem.stages} stages on {problem.ranks} ranks); set "
+            f'pipeline.placement = "{family}" or choose another method'
+        )
