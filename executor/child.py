@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from .errors import PeerFailed, RankFailure
-from .failures import blame, is_connection_loss
+from .failures import blame
 
 HOST = "127.0.0.1"
 
@@ -83,7 +83,7 @@ def rank_main(job: Job, outcome: Connection) -> None:
         result = pickle.dumps(_run(job))
     except BaseException as error:
         verdict = blame(error, job.rank)
-        hearsay = isinstance(verdict, PeerFailed) or is_connection_loss(error)
+        hearsay = isinstance(verdict, PeerFailed) or verdict.lost
         _tell(outcome, ("hearsay" if hearsay else "failed", pickle.dumps(verdict)))
         # Threads may be waiting in gloo for ever: no farewell.
         os._exit(1)

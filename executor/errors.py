@@ -36,6 +36,8 @@ class RankFailure(ExecutorError):
         The exception, or its text where it comes from another process.
     details
         More for below the first line, as the traceback in the other process.
+    lost
+        Whether all it knows is that a connection is gone, so that another rank must have failed before.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class RankFailure(ExecutorError):
         step: int | None,
         cause: BaseException | str,
         details: str = "",
+        lost: bool = False,
     ) -> None:
         self.rank = rank
         self.stage = stage
@@ -60,6 +63,7 @@ class RankFailure(ExecutorError):
         self.step = step
         self.cause = cause if isinstance(cause, str) else describe(cause)
         self.details = details
+        self.lost = lost
         super().__init__(self.headline + (f"\n{details}" if details else ""))
 
     @property
@@ -85,6 +89,7 @@ class RankFailure(ExecutorError):
             self.step,
             self.cause,
             self.details,
+            self.lost,
         )
 
 

@@ -46,21 +46,30 @@ def blame(
     """
     if isinstance(error, PeerFailed):
         return error
-    if is_connection_loss(error):
-        first = first_failure(patience_s)
-        if first is not None and first.rank != rank:
-            return PeerFailed(rank, first)
-        return RankFailure(rank, stage, op, microbatch, step, error, _trace(error))
-    if not isinstance(error, RankFailure):
-        error = RankFailure(rank, stage, op, microbatch, step, error, _trace(error))
-    elif not error.details:
-        error = RankFailure(
-            error.rank, error.stage, error.op, error.microbatch, error.step, error.cause, _trace(error.__cause__)
-        )
-    if dist.is_initialized():
-        fields = [error.rank, error.stage, error.op, error.microbatch, error.step, error.cause, error.details]
+    if isinstance(error, RankFailure):
+        failure = error
+        if not error.details:
+            place = (error.rank, error.stage, error.op, error.microbatch, error.step)
+            failure = RankFailure(*place, error.cause, _trace(error.__cause__), error.lost)
+    else:
+        lost = _lost_connection(error)
+        if lost:
+            first = first_failure(patience_s)
+            if first is not None and first.rank != rank:
+                return PeerFailed(rank, first)
+        failure = RankFailure(rank, stage, op, microbatch, step, error, _trace(error), lost)
+    if dist.is_initialized() and not failure.lost:
+        fields = [
+            failure.rank,
+            failure.stage,
+            failure.op,
+            failure.microbatch,
+            failure.step,
+            failure.cause,
+            failure.details,
+        ]
         _get_default_store().compare_set(_KEY, "", json.dumps(fields))
-    return error
+    return failure
 
 
 def first_failure(patience_s: float = 0.0) -> RankFailure | None:
@@ -79,8 +88,8 @@ def first_failure(patience_s: float = 0.0) -> RankFailure | None:
         return None
 
 
-def is_connection_loss(error: BaseException) -> bool:
-    """Tell whether an exception says that another process is gone, and nothing about why."""
+def _lost_connection(error: BaseException) -> bool:
+    """Tell whether an exception says that another rank is gone, and nothing about why."""
     return isinstance(error, ConnectionLost) or (isinstance(error, RuntimeError) and bool(_LOST.search(str(error))))
 
 

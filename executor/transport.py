@@ -3,6 +3,11 @@
 A message is sent as soon as its op is done and the op loop never waits for it; receives are posted by a thread of
 their own, so a send never needs the other rank's op loop either. A run can then only stall where its ops wait for each
 other in a circle, which can be checked before the first message.
+
+What it costs, between two ranks on one machine with two cores (torch 2.13, gloo, medians and in brackets minima of 150,
+November 2026): a message of 64 KB reaches the other op loop 0.5 ms (0.3) after `send` was called, 0.22 ms (0.11) of
+which the call itself takes; 1 MiB takes 0.7 ms (0.5), 16 MiB 5.5 ms (4.2). A bare blocking send and receive, without
+header, threads and accounts, takes 0.10, 0.37 and 5.3 ms.
 """
 
 from __future__ import annotations

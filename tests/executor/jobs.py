@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from adaptpipe.executor.errors import RankFailure
+from adaptpipe.executor.failures import blame
 
 
 def add_up(rank: int, world: int, argument: torch.Tensor) -> tuple[int, int, torch.Tensor]:
@@ -72,3 +73,13 @@ def ignore_sigterm(rank: int, world: int, folder: Path) -> None:
 
 def environment(rank: int, world: int, name: str) -> str | None:
     return os.environ.get(name)
+
+
+def fail_while_others_lose_their_connection(rank: int, world: int, which: int) -> None:
+    """The others name their place too, as the pipeline does, and the first only sounds as if it were not."""
+    try:
+        if rank == which:
+            raise ConnectionResetError("Connection reset by peer")
+        dist.recv(torch.zeros(1), which)
+    except (RuntimeError, OSError) as error:
+        raise blame(error, rank, stage=rank, op="F", microbatch=0, step=3) from error

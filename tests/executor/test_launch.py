@@ -97,6 +97,11 @@ def test_ranks_see_the_environment_of_now(monkeypatch: pytest.MonkeyPatch) -> No
         (jobs.fail_at, 1, "rank 1, stage 1, F of micro-batch 2, step 5: ValueError: boom"),
         (jobs.fail_plainly, 2, "rank 2: ValueError: boom"),
         (jobs.fail_in_a_row, 3, "rank 3: ValueError: boom"),
+        (
+            jobs.fail_while_others_lose_their_connection,
+            2,
+            "rank 2, stage 2, F of micro-batch 0, step 3: ConnectionResetError: Connection reset by peer",
+        ),
         (jobs.kill_self, 2, "rank 2: killed by signal 9 (SIGKILL)"),
         (jobs.leave, 0, "rank 0: exited with code 7 before it returned"),
     ],
@@ -249,8 +254,9 @@ def test_blame_without_a_process_group() -> None:
     error = blame(ValueError("boom"), 3, 1, "F", 2, 0)
     assert str(error).splitlines()[0] == "rank 3, stage 1, F of micro-batch 2, step 0: ValueError: boom"
     assert blame(error, 3) is error
-    lost = blame(RuntimeError("[...] Connection closed by peer [127.0.0.1]:1"), 3)
-    assert isinstance(lost, RankFailure)
+    lost = blame(RuntimeError("[...] Connection closed by peer [127.0.0.1]:1"), 3, 1, "F", patience_s=0)
+    assert str(lost).startswith("rank 3, stage 1, F: RuntimeError: [...] Connection closed by peer")
+    assert blame(lost, 3) is lost
 
 
 def hang(folder: str, ranks: int) -> None:
