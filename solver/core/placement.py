@@ -44,7 +44,8 @@ class Placement:
             for stage, rank in enumerate(row):
                 if not 0 <= rank < self.ranks:
                     raise InputError(
-                        f"pipeline.placement[{stage}]: rank {rank} is not one of 0..{self.ranks - 1} (ranks = {self.ranks})"
+                        f"pipeline.placement[{stage}]: rank {rank} is not one of 0..{self.ranks - 1} "
+                        f"(ranks = {self.ranks})"
                     )
         idle = sorted(set(range(self.ranks)) - {rank for row in self.stages for rank in row})
         if idle:

@@ -186,7 +186,8 @@ class Problem:
                     raise InputError(f"{key}[{stage}]: the list is empty; a stage has at least one unit")
                 if len(units) != len(self.weight_units[stage]):
                     raise InputError(
-                        f"{key}[{stage}]: {len(units)} units, and costs.weight_units[{stage}] has {len(self.weight_units[stage])}"
+                        f"{key}[{stage}]: {len(units)} units, and costs.weight_units[{stage}] has "
+                        f"{len(self.weight_units[stage])}"
                     )
                 for unit, cost in enumerate(units):
                     self._check_cost(f"{key}[{stage}][{unit}]", cost, plain=not isinstance(cost, int) or cost == 0)

@@ -121,7 +121,8 @@ class Result:
         unit = timeline.problem.unit
         peak = ", ".join(str(value) for value in timeline.peak_memory)
         return (
-            f"{self.status} by {self.found_by or self.method}: {self.objective} {self.value} {unit}, bound {self.bound}, "
-            f"gap {gap}, makespan bubble {timeline.bubble:.2%}, span bubble {timeline.span_bubble:.2%}, "
+            f"{self.status} by {self.found_by or self.method}: {self.objective} {self.value} {unit}, "
+            f"bound {self.bound}, gap {gap}, "
+            f"makespan bubble {timeline.bubble:.2%}, span bubble {timeline.span_bubble:.2%}, "
             f"peak memory [{peak}] B, {self.time_s:.2f} s"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.problem import BYTES, Problem
-from ..core.schedule import Array, Schedule
+from ..core.problem import Problem
+from ..core.schedule import Schedule
 from . import kernel
+from .limits import memory_violations
 from .simulate import op_bytes, op_inputs, op_ticks, require_fit
 from .structure import Violation, deadlock, malformed
 
@@ -34,36 +35,4 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
         return (deadlock(schedule, before, offsets[:-1] + done),)
     during, after = np.empty(len(ticks), dtype=np.int64), np.empty(len(ticks), dtype=np.int64)
     kernel.memory(offsets, instance.static, *op_bytes(instance, schedule), during, after)
-    return tuple(_over_limit(problem, schedule, during))
-
-
-def _over_limit(problem: Problem, schedule: Schedule, during: Array) -> list[Violation]:
-    offsets, unit = schedule.table.offsets, problem.memory.unit
-    found = []
-    for rank, limit in enumerate(problem.memory.limit):
-        if limit is None:
-            continue
-        held = during[offsets[rank] : offsets[rank + 1]]
-        over = np.flatnonzero(held > limit)
-        if len(over):
-            position = int(over[0])
-            text = (
-                f"rank {rank}, position {position}: {schedule.ops[rank][position]} brings the memory to "
-                f"{in_unit(int(held[position]), unit)}, above the limit of {in_unit(limit, unit)}"
-            )
-            found.append(Violation(rank, position, text))
-        elif problem.static_bytes(rank) > limit:
-            text = f"rank {rank}: static memory {in_unit(problem.static_bytes(rank), unit)} is above the limit of {in_unit(limit, unit)}"
-            found.append(Violation(rank, None, text))
-    return found
-
-
-def in_unit(count: int, unit: str) -> str:
-    """Bytes as text in a memory unit.
-
-    Examples
-    --------
-    >>> in_unit(3 * 2**20, "MiB")
-    '3 MiB'
-    """
-    return f"{count / BYTES[unit]:.6g} {unit}"
+    return memory_violations(problem, schedule, during)

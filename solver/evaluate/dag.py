@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import networkx as nx
 
 from ..core.ops import Op
@@ -31,7 +33,7 @@ def op_graph(problem: Problem, schedule: Schedule) -> nx.DiGraph[Op]:
     for rank, (row, first) in enumerate(zip(schedule.ops, schedule.table.offsets.tolist(), strict=False)):
         for position, op in enumerate(row):
             graph.add_node(op, ticks=ticks[first + position], rank=rank)
-        for one, other in zip(row[:-1], row[1:], strict=True):
+        for one, other in pairwise(row):
             graph.add_edge(one, other, lag=0, reason="rank")
     for op, sources, lags in zip(flat, before.tolist(), lag.tolist(), strict=True):
         for source, wait in zip(sources, lags, strict=True):

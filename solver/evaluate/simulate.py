@@ -33,7 +33,8 @@ def require_fit(problem: Problem, schedule: Schedule) -> None:
         for stage, (want, have) in enumerate(zip(expected, found, strict=True)):
             if want != have:
                 raise InputError(
-                    f"stage {stage} (direction {direction}) is on rank {have} in the schedule and on rank {want} in the problem"
+                    f"stage {stage} (direction {direction}) is on rank {have} in the schedule "
+                    f"and on rank {want} in the problem"
                 )
     if ours.directions != theirs.directions:
         raise InputError(f"the schedule has {theirs.directions} directions, the problem {ours.directions}")

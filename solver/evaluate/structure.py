@@ -97,7 +97,10 @@ def _miscounted(problem: Problem, schedule: Schedule) -> list[Violation]:
                     Violation(rank, None, f"rank {rank}: {stage}B{j}, or {stage}I{j} and {stage}W{j}, is missing")
                 )
             if fused is not None and split is not None:
-                text = f"rank {rank}, position {split[1]}: {stage}I{j} beside {stage}B{j} at position {fused[1]}; one of them is enough"
+                text = (
+                    f"rank {rank}, position {split[1]}: {stage}I{j} beside {stage}B{j} at position {fused[1]}; "
+                    "one of them is enough"
+                )
                 found.append(Violation(rank, split[1], text))
             ranges = sorted(weights.get((stage, j), []))
             if fused is not None and ranges:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Timeline:
     @cached_property
     def _bounds(self) -> tuple[tuple[int, int], ...]:
         offsets = self.schedule.table.offsets.tolist()
-        return tuple(zip(offsets[:-1], offsets[1:], strict=True))
+        return tuple(pairwise(offsets))
 
     @cached_property
     def makespan(self) -> int:
@@ -94,7 +95,7 @@ class Timeline:
     def messages(self) -> int:
         """Messages between different ranks: activations forward and gradients back."""
         placement, count = self.schedule.placement, self.schedule.microbatches
-        per_direction = [sum(a != b for a, b in zip(row[:-1], row[1:], strict=True)) for row in placement.stages]
+        per_direction = [sum(a != b for a, b in pairwise(row)) for row in placement.stages]
         return 2 * sum(per_direction[placement.direction_of(j, count)] for j in range(count))
 
     def of(self, rank: int) -> tuple[tuple[Op, int, int], ...]:

@@ -1,0 +1,222 @@
+"""What the commands share: options, printing, exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from functools import wraps
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ParamSpec
+
+import typer
+
+from adaptpipe.solver import AdaptPipeError, InputError, NoAnswerError
+
+if TYPE_CHECKING:
+    from adaptpipe.solver import Problem, Timeline
+
+NO, USAGE, RANK_FAILED, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes other than 0: the answer is no; bad input or usage; a rank failed; interrupted."""
+
+DEBUG = "ADAPTPIPE_DEBUG"
+"""Environment variable that, when set, lets exceptions through with their traceback."""
+
+P = ParamSpec("P")
+
+
+class Goal(StrEnum):
+    """What is minimised."""
+
+    makespan = "makespan"
+    span = "span"
+
+
+def _positive(value: float) -> float:
+    if not (isfinite(value) and value > 0):
+        raise typer.BadParameter(f"{value} is not a positive number of seconds")
+    return value
+
+
+problem_argument = Annotated[
+    Path, typer.Argument(metavar="PROBLEM", help="Problem file, TOML or JSON; see docs/files.md.", show_default=False)
+]
+schedule_argument = Annotated[
+    Path, typer.Argument(metavar="SCHEDULE", help="Schedule file, as solve -o writes it.", show_default=False)
+]
+objective_option = Annotated[
+    Goal, typer.Option("--objective", help="What to minimise: the makespan, or the longest span of any one rank.")
+]
+time_limit_option = Annotated[
+    float, typer.Option("--time-limit", metavar="S", callback=_positive, help="Wall time of a search, in seconds.")
+]
+workers_option = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Threads of the CP-SAT search.")]
+seed_option = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Seed of the search.")]
+json_option = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else goes to stderr.")]
+
+
+def guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """Turn what a command raises into one message on stderr and an exit code, never a traceback."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except (KeyboardInterrupt, AdaptPipeError, OSError, MemoryError, RecursionError) as error:
+            if DEBUG in os.environ:
+                raise
+            raise typer.Exit(_report(error)) from None
+        except (typer.Exit, typer.Abort, typer.BadParameter):
+            raise
+        except Exception as error:
+            if DEBUG in os.environ:
+                raise
+            say(
+                f"adaptpipe: internal error: {type(error).__name__}: {error}\n"
+                f"This is a bug in adaptpipe, not in your input. {DEBUG}=1 shows where."
+            )
+            raise typer.Exit(USAGE) from None
+
+    return run
+
+
+def _report(error: BaseException) -> int:
+    """Say what went wrong; return the exit code."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has seen enough. Python would complain again when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if isinstance(error, KeyboardInterrupt):
+        say("interrupted")
+        return INTERRUPTED
+    if isinstance(error, MemoryError):
+        say("adaptpipe: out of memory; try a smaller problem")
+        return USAGE
+    say(f"adaptpipe: {error}")
+    if isinstance(error, NoAnswerError):
+        return NO
+    if isinstance(error, InputError) or not isinstance(error, AdaptPipeError):
+        return USAGE
+    return RANK_FAILED
+
+
+def say(text: str) -> None:
+    """Progress and prose, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def emit(data: object) -> None:
+    """One JSON object on stdout."""
+    import msgspec
+
+    print(msgspec.json.encode(data).decode(), flush=True)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table on stdout: the first column flush left, the others flush right."""
+    import rich.box
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=rich.box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    for index, name in enumerate(head):
+        grid.add_column(Text(name), justify="left" if index == 0 else "right", no_wrap=not sys.stdout.isatty())
+    for row in rows:
+        grid.add_row(*(Text(cell) for cell in row))
+    console = Console()
+    if not console.is_terminal:  # no screen to fit into: as wide as the text is
+        wide = Console(width=10_000)
+        console = Console(width=Measurement.get(wide, wide.options, grid).maximum)
+    console.print(grid)
+
+
+@contextmanager
+def patience(text: str, after_s: float = 1.0) -> Iterator[None]:
+    """Say on stderr what is going on, if it takes longer than `after_s` seconds."""
+    timer = threading.Timer(after_s, say, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def compilation_notice() -> str:
+    """What to say while nothing seems to happen: whether compiled code is there from an earlier run."""
+    import adaptpipe.solver as solver
+
+    home = os.environ.get("NUMBA_CACHE_DIR") or str(Path(solver.__file__).parent)
+    if any(Path(home).rglob("*.nbi")):
+        return "starting …"
+    return "compiling the simulator and the search; this happens once after installation and takes some ten seconds …"
+
+
+def require_writable(output: Path | None) -> None:
+    """Refuse an output file that cannot be written, before the work is done.
+
+    Raises
+    ------
+    InputError
+        When its folder is missing, or it is a folder.
+    """
+    if output is None:
+        return
+    if output.is_dir():
+        raise InputError(f"{output}: is a folder; give the name of a file")
+    if not output.parent.is_dir():
+        raise InputError(f"{output}: the folder {output.parent} does not exist; make it first")
+    if not os.access(output.parent, os.W_OK):
+        raise InputError(f"{output}: the folder {output.parent} cannot be written to")
+
+
+def figures(timeline: Timeline) -> list[tuple[str, str]]:
+    """The figures of a timeline for people: (name, value)."""
+    problem = timeline.problem
+    rows = [
+        ("makespan", f"{timeline.makespan:,} {problem.unit}"),
+        ("makespan bubble", f"{timeline.bubble:.2%}"),
+        ("span", f"{timeline.span:,} {problem.unit}"),
+        ("span bubble", f"{timeline.span_bubble:.2%}"),
+        ("utilisation", f"{timeline.utilisation:.2%}"),
+        ("messages", f"{timeline.messages:,}"),
+        ("micro-batches", f"{timeline.schedule.microbatches} of {_sizes(timeline)} samples"),
+        ("peak memory", peaks(problem, timeline.peak_memory)),
+    ]
+    if problem.limited:
+        rows.append(("memory limit", peaks(problem, problem.memory.limit)))
+    return rows
+
+
+def _sizes(timeline: Timeline) -> str:
+    low, high = min(timeline.schedule.sizes), max(timeline.schedule.sizes)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def peaks(problem: Problem, values: Sequence[int | None]) -> str:
+    """Bytes of each rank as text, once where all are equal, in the problem's memory unit."""
+    from adaptpipe.solver.core.problem import BYTES
+
+    unit = problem.memory.unit
+    texts = ["none" if value is None else f"{value / BYTES[unit]:,.6g}" for value in values]
+    same = len(set(texts)) == 1
+    if same:
+        return texts[0] if texts[0] == "none" else f"{texts[0]} {unit} on every rank"
+    if len(texts) > 16:
+        known = [value for value in values if value is not None]
+        return f"{min(known) / BYTES[unit]:,.6g} to {max(known) / BYTES[unit]:,.6g} {unit} by rank"
+    return f"{', '.join(texts)} {unit} by rank"
+
+
+def pairs(rows: Sequence[tuple[str, str]]) -> None:
+    """Print (name, value) lines on stdout, aligned."""
+    wide = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        print(f"{name:<{wide}}  {value}")

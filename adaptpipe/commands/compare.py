@@ -1,0 +1,147 @@
+"""`adaptpipe compare`: every method on one problem."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Result
+
+from .common import (
+    Goal,
+    compilation_notice,
+    emit,
+    json_option,
+    objective_option,
+    patience,
+    problem_argument,
+    say,
+    seed_option,
+    table,
+    time_limit_option,
+    workers_option,
+)
+from .solve import progress_line
+
+COLUMNS = (
+    "method", "status", "makespan", "bubble of makespan", "bubble of span", "peak memory", "messages",
+    "parameter copies", "gap", "time",
+)  # fmt: skip
+
+
+def compare(
+    problem: problem_argument,
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", metavar="A,B,…", help="Methods, separated by commas.", show_default="all"),
+    ] = None,
+    objective: objective_option = Goal.makespan,
+    time_limit: time_limit_option = 60.0,
+    workers: workers_option = 2,
+    seed: seed_option = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Write table, schedules and charts.", show_default=False),
+    ] = None,
+    json: json_option = False,
+) -> None:
+    """Solve one problem with every method, and print a table. The time limit is that of each search."""
+    loaded = Problem.load(problem)
+    with patience(compilation_notice()):
+        from adaptpipe.solver.methods import find_method
+        from adaptpipe.solver.solve import compare as solve_all
+
+    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    if names is not None:
+        if not names:
+            raise InputError("--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all")
+        for name in names:
+            find_method(name)
+    if output is not None:
+        _make(output)
+    with patience(compilation_notice(), 2.0):
+        results = solve_all(
+            loaded,
+            names,
+            objective=objective.value,
+            time_limit=time_limit,
+            workers=workers,
+            seed=seed,
+            on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
+        )
+    rows = [_row(loaded, result) for result in results]
+    if output is not None:
+        _write(output, loaded, results, rows)
+        say(f"table, schedules and charts written to {output}")
+    if json:
+        emit({"problem": loaded.name, "rows": rows})
+    else:
+        _print(loaded, results)
+    if all(result.timeline is None for result in results):
+        raise NoAnswerError(f"{loaded.name}: none of the methods has a schedule")
+
+
+def _row(problem: Problem, result: Result) -> dict[str, object]:
+    return result.row() | {"parameter_copies": problem.placement.directions, "reason": result.reason}
+
+
+def _print(problem: Problem, results: tuple[Result, ...]) -> None:
+    from adaptpipe.solver.evaluate.limits import in_unit
+
+    rows, reasons = [], []
+    for result in results:
+        timeline = result.timeline
+        if timeline is None:
+            rows.append([result.method, str(result.status), *["–"] * (len(COLUMNS) - 3), f"{result.time_s:.2f} s"])
+            reasons.append(f"{result.method}: {result.reason}")
+            continue
+        rows.append(
+            [
+                result.method,
+                str(result.status),
+                f"{timeline.makespan:,} {problem.unit}",
+                f"{timeline.bubble:.2%}",
+                f"{timeline.span_bubble:.2%}",
+                in_unit(max(timeline.peak_memory), problem.memory.unit),
+                f"{timeline.messages:,}",
+                str(problem.placement.directions),
+                "unknown" if result.gap is None else f"{result.gap:.2%}",
+                f"{result.time_s:.2f} s",
+            ]
+        )
+    table(COLUMNS, rows, title=f"{problem.name}: {problem.ranks} ranks, {problem.samples} samples")
+    for line in reasons:
+        print(line)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+
+
+def _write(folder: Path, problem: Problem, results: tuple[Result, ...], rows: list[dict[str, object]]) -> None:
+    import csv
+    import io
+
+    import msgspec
+
+    from adaptpipe.solver.evaluate.chart import save_chart
+    from adaptpipe.solver.files.reading import write_text
+
+    text = msgspec.json.format(msgspec.json.encode({"problem": problem.name, "rows": rows}), indent=1).decode()
+    write_text(folder / "table.json", text + "\n")
+    buffer = io.StringIO()
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    writer = csv.DictWriter(buffer, names)
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(folder / "table.csv", buffer.getvalue())
+    for result in results:
+        if result.timeline is not None:
+            stem = result.method.replace("/", "-")
+            result.schedule.save(folder / f"{stem}.json", problem.name)
+            save_chart(result.timeline, folder / f"{stem}.png")

@@ -1,0 +1,135 @@
+"""`adaptpipe solve`: find a schedule and say how good it is."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptpipe.solver import NoAnswerError, Problem, Result
+
+from .common import (
+    INTERRUPTED,
+    Goal,
+    compilation_notice,
+    emit,
+    figures,
+    json_option,
+    objective_option,
+    pairs,
+    patience,
+    problem_argument,
+    require_writable,
+    say,
+    seed_option,
+    time_limit_option,
+    workers_option,
+)
+
+if TYPE_CHECKING:
+    from adaptpipe.solver.solve import Progress
+
+
+def solve(
+    problem: problem_argument,
+    method: Annotated[
+        str,
+        typer.Option("--method", metavar="NAME", help="auto, cpsat, greedy, or a schedule's name, as 1F1B or ZB-H1."),
+    ] = "auto",
+    objective: objective_option = Goal.makespan,
+    time_limit: time_limit_option = 60.0,
+    workers: workers_option = 2,
+    seed: seed_option = 0,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="S.json", help="Write the schedule.", show_default=False)
+    ] = None,
+    json: json_option = False,
+) -> None:
+    """Find a schedule, and a bound that says how good it is. Ctrl-C keeps the best one found so far."""
+    require_writable(output)
+    loaded = Problem.load(problem)
+    with patience(compilation_notice()):
+        from adaptpipe.solver.methods import find_method
+        from adaptpipe.solver.solve import solve as find
+
+    find_method(method)
+    say(
+        f"{loaded.name}: {loaded.ranks} ranks, {loaded.stages} stages, {loaded.samples} samples; "
+        f"method {method}, at most {time_limit:g} s"
+    )
+    with patience(compilation_notice(), 2.0), Interrupt() as interrupt:
+        result = find(
+            loaded,
+            method,
+            objective=objective.value,
+            time_limit=time_limit,
+            workers=workers,
+            seed=seed,
+            on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
+        )
+    if result.timeline is not None and output is not None:
+        result.schedule.save(output, loaded.name)
+        say(f"schedule written to {output}")
+    if json:
+        emit({"problem": loaded.name} | result.row())
+    elif result.timeline is not None:
+        pairs(_lines(result))
+    if interrupt.came:
+        say("interrupted; this is the best so far" if result.timeline is not None else "interrupted")
+        raise typer.Exit(INTERRUPTED)
+    if result.timeline is None:
+        raise NoAnswerError(f"{result.status}: {result.reason or 'no schedule was found'}")
+
+
+class Interrupt:
+    """Context that notes whether Ctrl-C came: the solver answers it with the best schedule, as if time were up."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._context = self._installed()
+
+    def __enter__(self) -> Interrupt:
+        self._context.__enter__()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._context.__exit__(None, None, None)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGINT, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def progress_line(progress: Progress, unit: str) -> str:
+    """One improvement, as a line."""
+    gap = "  none" if progress.gap is None else f"{progress.gap:6.2%}"
+    return (
+        f"{progress.time_s:8.2f} s  {progress.value:>12,} {unit}  bound {progress.bound:>12,}  gap {gap}  "
+        f"{progress.found_by}"
+    )
+
+
+def _lines(result: Result) -> list[tuple[str, str]]:
+    assert result.timeline is not None
+    unit = result.timeline.problem.unit
+    gap = "unknown" if result.gap is None else f"{result.gap:.2%}"
+    proven = "" if result.proven_for == "problem" else " (for these micro-batch sizes)"
+    by = result.found_by or result.method
+    return [
+        ("status", f"{result.status}{proven}, by {by}, in {result.time_s:.2f} s"),
+        ("bound", f"{result.bound:,} {unit} of {result.objective}, gap {gap}"),
+        *figures(result.timeline),
+    ]

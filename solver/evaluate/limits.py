@@ -1,0 +1,48 @@
+"""Where a timeline passes the memory limits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..core.problem import BYTES, Problem
+from ..core.schedule import Array, Schedule
+from .structure import Violation
+from .timeline import Timeline
+
+
+def over_limit(timeline: Timeline) -> tuple[Violation, ...]:
+    """For each rank that ever holds more than its limit, the first op that does; empty when none does."""
+    return memory_violations(timeline.problem, timeline.schedule, timeline.during)
+
+
+def memory_violations(problem: Problem, schedule: Schedule, during: Array) -> tuple[Violation, ...]:
+    """The same from the bytes held while each op runs, shape (n,)."""
+    offsets, unit = schedule.table.offsets, problem.memory.unit
+    found = []
+    for rank, limit in enumerate(problem.memory.limit):
+        if limit is None:
+            continue
+        static = problem.static_bytes(rank)
+        over = np.flatnonzero(during[offsets[rank] : offsets[rank + 1]] > limit)
+        if static > limit:
+            text = f"rank {rank}: static memory {in_unit(static, unit)} is above the limit of {in_unit(limit, unit)}"
+            found.append(Violation(rank, None, text))
+        elif len(over):
+            position = int(over[0])
+            text = (
+                f"rank {rank}, position {position}: {schedule.ops[rank][position]} brings the memory to "
+                f"{in_unit(int(during[offsets[rank] + position]), unit)}, above the limit of {in_unit(limit, unit)}"
+            )
+            found.append(Violation(rank, position, text))
+    return tuple(found)
+
+
+def in_unit(count: int, unit: str) -> str:
+    """Bytes as text in a memory unit.
+
+    Examples
+    --------
+    >>> in_unit(3 * 2**20, "MiB")
+    '3 MiB'
+    """
+    return f"{count / BYTES[unit]:.6g} {unit}"
