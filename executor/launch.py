@@ -30,6 +30,12 @@ R = TypeVar("R")
 
 _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _HEARSAY_S = 2.0  # how long a rank's "connection closed" waits for a better explanation
+# The last one is what the first backward of a process imports, half a second of it.
+_PRELOADED = [
+    "adaptpipe.executor.child",
+    "adaptpipe.executor.pipeline",
+    "torch.fx.experimental.symbolic_shapes",
+]
 _MERCY_S = 2.0  # between SIGTERM and SIGKILL
 
 
@@ -150,7 +156,7 @@ def _cores() -> int:
 
 def _start(job: Job) -> _Rank:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed", "adaptpipe.executor.child"])
+    context.set_forkserver_preload(_PRELOADED)
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=rank_main, args=(job, sender), name=f"rank {job.rank}")
     with _hidden_main():

@@ -33,13 +33,13 @@ from adaptpipe.executor.launch import launch
 class Answer:
     rank: int
 
-print("run", __name__, flush=True)
+print(f"run {__name__}\\n", end="", flush=True)  # one write, so that lines of several ranks do not mix
 
 def work(rank, world, x):
     return Answer(rank + int(x.sum()))
 
 print(launch(work, 2, torch.ones(3)))
-print("end", flush=True)
+print("end\\n", end="", flush=True)
 """
 
 
