@@ -64,7 +64,8 @@ def chart(timeline: Timeline) -> Figure:
 
     ranks = timeline.problem.ranks
     row_inch = 0.62 if ranks <= 16 else 0.42 if ranks <= 32 else 0.28
-    width, head, foot = 13.0, 0.95, 0.55
+    # Wide enough for the numbers of some 150 ops on a rank; beyond that the picture only shows the pattern.
+    width, head, foot = min(24.0, max(13.0, 0.15 * max(map(len, timeline.schedule.ops)))), 0.95, 0.55
     height = head + foot + row_inch * ranks
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
@@ -107,14 +108,15 @@ def _ops(axes: Axes, timeline: Timeline, inches: float, row_inch: float) -> None
 def _numbers(axes: Axes, timeline: Timeline, inches: float, row_inch: float) -> None:
     """The micro-batch number in every op that is wide enough for it."""
     span = max(timeline.makespan, 1)
-    size = min(8.5, row_inch * BAR * 72 * 0.62)
-    if size < 5:
-        return
+    points, digits = inches * 72 / span, len(str(timeline.schedule.microbatches - 1))
+    forward = (timeline.end - timeline.start)[timeline.schedule.table.kind == Kind.F]
+    # One size for all: the one at which the longest number fits an F of middling length.
+    room = float(np.median(forward)) * points if len(forward) else 0.0
+    size = min(8.5, row_inch * BAR * 72 * 0.62, max(5.0, (room - 1.5) / (0.62 * digits)))
     for rank in range(timeline.problem.ranks):
         for op, start, end in timeline.of(rank):
             text = str(op.microbatch)
-            room = (end - start) / span * inches * 72
-            if room < 0.62 * size * len(text) + 2:
+            if (end - start) * points < 0.62 * size * len(text) + 1.5:
                 continue
             axes.text(
                 (start + end) / 2,

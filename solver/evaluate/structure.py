@@ -82,6 +82,7 @@ def _miscounted(problem: Problem, schedule: Schedule) -> list[Violation]:
             there = first.setdefault((op.stage, op.kind, op.microbatch), (rank, position))
             if there != (rank, position):
                 text = f"rank {rank}, position {position}: {op} is there twice, first at position {there[1]}"
+                text += f" of rank {there[0]}" if there[0] != rank else ""
                 found.append(Violation(rank, position, text))
     placement, count = schedule.placement, schedule.microbatches
     for stage in range(placement.stage_count):
@@ -106,7 +107,7 @@ def _miscounted(problem: Problem, schedule: Schedule) -> list[Violation]:
             if fused is not None and ranges:
                 text = f"rank {rank}, position {ranges[0][3]}: {stage}W{j} beside {stage}B{j}, which holds it already"
                 found.append(Violation(rank, ranges[0][3], text))
-            elif fused is None:
+            elif fused is None and split is not None:
                 found += _uncovered(stage, j, rank, units, ranges)
     return found
 
