@@ -1,0 +1,116 @@
+"""The model's constraints, one function each. The docstring is the sentence."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from ..bounds.order_heads import order_heads
+from ..bounds.paths import paths
+from ..core.instance import UNLIMITED
+from .variables import End, Variables
+
+
+def data_flow(v: Variables) -> None:
+    """An op starts no sooner than each of its predecessors has ended and its message has arrived."""
+    instance = v.prices.instance
+    stages, count = instance.stages, instance.microbatches
+    ends: list[list[list[End]]] = [
+        [[v.forward_finish(s, j)[0] for j in range(count)] for s in range(stages)],
+        v.backward_end,
+    ]
+    starts = (v.forward, v.backward, v.weight)
+    for node, (sources, lags) in enumerate(zip(instance.before.tolist(), v.prices.lag.tolist(), strict=True)):
+        row, rest = divmod(node, stages * count)
+        s, j = divmod(rest, count)
+        for source, lag in zip(sources, lags, strict=True):
+            if source < 0:
+                continue
+            source_row, source_rest = divmod(source, stages * count)
+            source_stage, source_batch = divmod(source_rest, count)
+            needs = v.model.add(starts[row][s][j] >= ends[source_row][source_stage][source_batch] + lag)
+            fused = v.fused[s][j] if row == 2 else None
+            if fused is not None:
+                needs.only_enforce_if(~fused)
+
+
+def one_op_at_a_time(v: Variables) -> None:
+    """A rank runs one op at a time; an op of no duration, too, is run between others, as in the simulator."""
+    for intervals in v.intervals:
+        v.model.add_no_overlap(intervals)
+
+
+def first_in_first_out(v: Variables) -> None:
+    """Micro-batches of equal size and direction pass each stage in order.
+
+    Without loss: they are alike at every stage, so that the n-th F of a stage needs only that n micro-batches of the
+    class have arrived, and memory depends on how many ops are done, not whose. Exchanging labels puts the F's in order,
+    likewise the backwards. A W keeps to its own I; where nothing may be fused, W's too may be exchanged.
+    Micro-batches of different sizes, or directions, are not exchanged.
+    """
+    if not v.fifo:
+        return
+    for members in v.classes():
+        for s in range(v.prices.instance.stages):
+            for i, j in pairwise(members):
+                v.model.add(v.forward[s][j] >= v.forward_finish(s, i)[0])
+                v.model.add(v.backward[s][j] >= v.backward_end[s][i])
+                if not v.prices.fusible[s, members].any():
+                    v.model.add(v.weight[s][j] >= v.done[s][i])
+
+
+def earliest_starts(v: Variables) -> None:
+    """The n-th F and the n-th backward of a stage start no sooner than the bounds by order say."""
+    if not v.fifo or not v.prices.exact:
+        return
+    heads = order_heads(paths(v.prices.instance))
+    if heads is None:
+        return
+    for s in range(v.prices.instance.stages):
+        for j in range(v.prices.instance.microbatches):
+            v.model.add(v.forward[s][j] >= int(heads.forward[s, j]) // v.prices.step)
+            v.model.add(v.backward[s][j] >= int(heads.backward[s, j]) // v.prices.step)
+
+
+def makespan(v: Variables) -> None:
+    """The objective is no less than the end of any backward, weight gradient included."""
+    for row in v.done:
+        for end in row:
+            v.model.add(v.objective >= end)
+
+
+def span(v: Variables) -> None:
+    """The objective is no less than the time from a rank's first start to the end of any of its backwards.
+
+    The first start is a variable below all of the rank's F's, so a rank may begin late: see `first_ops_at_once`.
+    """
+    instance = v.prices.instance
+    for rank in range(instance.ranks):
+        items = [(int(s), int(j)) for s, j in zip(*(instance.rank == rank).nonzero(), strict=True)]
+        value = min((v.forward_start(s, j)[1] for s, j in items), default=-1)
+        first = v.moment(f"first{rank}", value)
+        for s, j in items:
+            v.model.add(first <= v.forward[s][j])
+            v.model.add(v.objective >= v.done[s][j] - first)
+
+
+def first_ops_at_once(v: Variables) -> None:
+    """Every rank starts its first op as soon as its input is there, as the simulator does.
+
+    With one class in order, the first op of a rank is the first micro-batch's F at its first stage, and so it is at all
+    ranks before. Without this, an optimum of the span may let a rank begin late, which no order of ops alone can say:
+    its value is a bound, and a schedule's may be above.
+    """
+    heads = paths(v.prices.instance).head[0]
+    (members,) = v.classes()
+    for rank in range(v.prices.instance.ranks):
+        stage = int((v.prices.instance.rank == rank).any(axis=1).argmax())
+        v.model.add(v.forward[stage][members[0]] == int(heads[stage, members[0]]) // v.prices.step)
+
+
+def within_memory(v: Variables) -> None:
+    """No rank holds more than its limit while any F, or any I that swells, runs: only these take memory."""
+    from .memory import counting, threshold, threshold_applies
+
+    for rank, room in enumerate(v.prices.room.tolist()):
+        if room < UNLIMITED:
+            (threshold if threshold_applies(v, rank) else counting)(v, rank, room)

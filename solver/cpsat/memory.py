@@ -1,0 +1,198 @@
+"""Memory limits: threshold clauses where a rank has one stage, counting literals elsewhere.
+
+Memory is freed when an op ends and taken when an F starts, so only what comes before an F's start matters; and before
+the start of an I where `retained` is above `activation`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from .variables import Point, Variables
+
+Literal = cp_model.IntVar
+Lit = Literal | bool
+Key = tuple[int, int]
+"""(stage, micro-batch)."""
+
+
+def threshold_applies(v: Variables, rank: int) -> bool:
+    """Whether a rank has one stage, one class that passes in order, and backwards that are never fused."""
+    instance = v.prices.instance
+    stages = np.flatnonzero((instance.rank == rank).any(axis=1))
+    return (
+        v.fifo
+        and len(stages) == 1
+        and int(v.prices.group.max()) == 0
+        and not v.prices.fusible[stages[0]].any()
+    )
+
+
+def threshold(v: Variables, rank: int, room: int) -> None:
+    """F number j starts after b backwards and w weight gradients, for some pair (b, w) that frees enough.
+
+    Everything passes in order, so "b backwards are done" is "backward number b - 1 has ended". The pairs that matter
+    are those of which neither number can be lowered; one literal each, one clause over them.
+    """
+    instance = v.prices.instance
+    s = int(np.flatnonzero((instance.rank == rank).any(axis=1))[0])
+    (members,) = v.classes()
+    held, kept = int(instance.activation[s, 0]), int(instance.retained[s, 0])
+    for n, j in enumerate(members):
+        short = held * (n + 1) - room
+        if short <= 0:
+            continue
+        start, pairs = v.forward_start(s, j), _pairs(short, held - kept, kept, n)
+        options = []
+        for b, w in pairs:
+            ends = [v.backward_finish(s, members[b - 1])] + ([v.done_finish(s, members[w - 1])] if w else [])
+            if len(pairs) == 1:
+                for end in ends:
+                    v.model.add(start[0] >= end[0])
+                continue
+            value = None if v.hint is None else all(start[1] >= end[1] for end in ends)
+            option = v.literal(value)
+            for end in ends:
+                v.model.add(start[0] >= end[0]).only_enforce_if(option)
+            options.append(option)
+        if len(pairs) != 1:
+            v.model.add_bool_or(options)
+
+
+def _pairs(short: int, freed: int, kept: int, limit: int) -> list[tuple[int, int]]:
+    """Pairs (b, w), w <= b <= limit, with freed * b + kept * w >= short, of which neither can be lowered."""
+    pairs: list[tuple[int, int]] = []
+    for b in range(1, limit + 1):
+        rest = short - freed * b
+        w = 0 if rest <= 0 else -(-rest // kept) if kept else limit + 1
+        if w <= b and (not pairs or w < pairs[-1][1]):
+            pairs.append((b, w))
+        if w == 0:
+            break
+    return pairs
+
+
+def counting(v: Variables, rank: int, room: int) -> None:
+    """While an F runs, the bytes of every stage and micro-batch that the rank then holds add up to its room at most.
+
+    One counts `activation` from its F on, less `activation - retained` once its backward has ended, less `retained`
+    once all of it is done; literals say which of these come before the F. Where `retained` is above `activation` it
+    counts the larger from the start of its I, and that I, when not fused, is a point of the same kind as an F.
+    """
+    instance = v.prices.instance
+    items = [(int(s), int(j)) for s, j in np.argwhere(instance.rank == rank)]
+    counter = _Counter(v, items, room)
+    for key in items:
+        if instance.activation[key] > 0:
+            counter.at_forward(key)
+        if instance.retained[key] > instance.activation[key]:
+            counter.at_backward(key)
+
+
+class _Counter:
+    """Literals of one rank, shared between its points."""
+
+    def __init__(self, v: Variables, items: list[Key], room: int) -> None:
+        self.v, self.items, self.room = v, items, room
+        self._order: dict[tuple[Key, Key], Literal] = {}
+
+    def _passes_first(self, i: int, j: int) -> bool:
+        """Whether micro-batch i is j, or passes every stage before j does."""
+        prices = self.v.prices
+        return i == j or (self.v.fifo and bool(prices.group[i] == prices.group[j] and prices.place[i] < prices.place[j]))
+
+    def _forward_before(self, one: Key, other: Key) -> Lit:
+        """Whether the F of one comes before that of the other."""
+        if one[0] <= other[0] and self._passes_first(one[1], other[1]):
+            return True
+        if other[0] <= one[0] and self._passes_first(other[1], one[1]):
+            return False
+        known = self._order.get((one, other))
+        if known is None:
+            literal = self.v.after(self.v.forward_start(*other), self.v.forward_finish(*one))
+            later, end = self.v.forward_start(*one), self.v.forward_finish(*other)
+            self.v.model.add(later[0] >= end[0]).only_enforce_if(~literal)
+            self._order[one, other], self._order[other, one] = literal, ~literal
+            known = literal
+        return known
+
+    def at_forward(self, key: Key) -> None:
+        """The limit while the F of `key` runs."""
+        held = int(self.v.prices.instance.activation[key])
+        others = [(other, self._forward_before(other, key)) for other in self.items if other != key]
+        # A backward cannot have ended before the F's of micro-batches that pass first.
+        open_ = {other for other, _ in others if not self._passes_first(key[1], other[1])}
+        self._limit(key, self.v.forward_start(*key), self.v.forward_finish(*key), others, open_, held, None)
+
+    def at_backward(self, key: Key) -> None:
+        """The limit while the I of `key` runs, where it is not fused."""
+        v, start, others = self.v, self.v.backward_start(*key), list[tuple[Key, Lit]]()
+        for other in self.items:
+            if other == key:
+                continue
+            if self._passes_first(other[1], key[1]):
+                others.append((other, True))
+            else:
+                before = v.after(start, v.forward_finish(*other))
+                later, end = v.forward_start(*other), v.backward_finish(*key)
+                v.model.add(later[0] >= end[0]).only_enforce_if(~before)
+                others.append((other, before))
+        kept = int(v.prices.instance.retained[key])
+        self._limit(key, start, v.backward_finish(*key), others, {other for other, _ in others}, kept, v.fused[key[0]][key[1]])
+
+    def _limit(self, key: Key, start: Point, finish: Point, others: list[tuple[Key, Lit]], open_: set[Key], own: int,
+               unless: Literal | None) -> None:
+        v, terms, constant = self.v, list[tuple[Lit, int]](), own
+        sources: dict[int, list[tuple[int, Literal, Literal]]] = {}
+        for other, before in others:
+            if before is False:
+                continue
+            s, j = other
+            held, kept = int(v.prices.instance.activation[other]), int(v.prices.instance.retained[other])
+            terms.append((before, held))
+            swells = kept > held
+            if other not in open_ and not swells:
+                continue
+            if other not in open_:
+                continue
+            done = v.after(start, v.done_finish(*other))
+            if swells:
+                terms += [(self._swollen(start, finish, other, done), kept - held), (done, -held)]
+                continue
+            ended = v.after(start, v.backward_finish(*other))
+            v.model.add_implication(done, ended)
+            terms += [(ended, kept - held), (done, -kept)]
+            sources.setdefault(s, []).append((j, ended, done))
+        constant += sum(value for literal, value in terms if literal is True)
+        left = [(literal, value) for literal, value in terms if not isinstance(literal, bool) and value]
+        if constant + sum(value for _, value in left if value > 0) > self.room:
+            limit = v.model.add(sum(literal * value for literal, value in left) <= self.room - constant)
+            if unless is not None:
+                limit.only_enforce_if(~unless)
+        self._in_order(sources)
+
+    def _swollen(self, start: Point, finish: Point, other: Key, done: Literal) -> Literal:
+        """A literal that is true where an I of `other` has started before the point, and its W has not ended."""
+        v, fused = self.v, self.v.fused[other[0]][other[1]]
+        assert fused is not None, "where retained is above activation, fusing is a choice"
+        later, value = v.backward_start(*other), None
+        waits = v.after(later, finish)
+        if v.hint is not None:
+            value = later[1] < finish[1] and not v.hint.fused[other] and start[1] < v.done_finish(*other)[1]
+        swollen = v.literal(value)
+        v.model.add_bool_or([swollen, waits, fused, done])
+        return swollen
+
+    def _in_order(self, sources: dict[int, list[tuple[int, Literal, Literal]]]) -> None:
+        """What has ended for a micro-batch has ended for those that pass before it."""
+        v = self.v
+        for s, rows in sources.items():
+            rows.sort(key=lambda row: (int(v.prices.group[row[0]]), int(v.prices.place[row[0]])))
+            for (i, ended, done), (j, ended_later, done_later) in pairwise(rows):
+                if self._passes_first(i, j):
+                    v.model.add_implication(ended_later, ended)
+                    if not v.prices.fusible[s].any():
+                        v.model.add_implication(done_later, done)

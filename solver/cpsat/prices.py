@@ -1,0 +1,88 @@
+"""The instance on the model's own clock: scaled durations, classes of equal micro-batches, what may be fused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from ..core.instance import UNLIMITED, Instance
+from ..core.schedule import Array
+
+LONGEST = 2**45
+"""Longest horizon, in the model's steps: far below where CP-SAT refuses a model for possible overflow."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What the model is built from.
+
+    Parameters
+    ----------
+    instance
+        The problem with its sizes fixed.
+    step
+        Ticks of one step of the model's clock. The greatest common divisor of all durations and message times where the
+        horizon then fits `LONGEST`; `exact` says so. Otherwise a coarser step, and durations are rounded *down* to it:
+        every order then takes no longer, in steps, than in ticks, so the model's bound times `step` is a bound of the
+        problem. Schedules are simulated again in ticks in either case.
+    forward, backward_input, backward_weight, backward
+        Steps, shape (S, m).
+    lag
+        Steps, shape (3 * S * m, 2).
+    room
+        Bytes of each rank beyond static memory, `UNLIMITED` where it has no limit, shape (p,).
+    group, place
+        Class of each micro-batch, of equal size and direction, and its position in it, shape (m,).
+    fusible
+        Where a fused backward may be better than I and W in a row: it is faster, or `retained` is above `activation`,
+        so that I swells the memory and B does not. Elsewhere I with W right after it does all that B does, and passes
+        the gradient on no later. Shape (S, m).
+    """
+
+    instance: Instance
+    step: int
+    exact: bool
+    forward: Array
+    backward_input: Array
+    backward_weight: Array
+    backward: Array
+    lag: Array
+    room: Array
+    group: Array
+    place: Array
+    fusible: Array
+
+    @property
+    def horizon(self) -> int:
+        """Steps in which any order that does not deadlock ends: all ops and messages in a row."""
+        longest = np.maximum(self.backward_input + self.backward_weight, self.backward)
+        return int(self.forward.sum() + longest.sum() + self.lag.sum())
+
+
+def prices(instance: Instance) -> Prices:
+    """Scale an instance and find its classes."""
+    parts = (instance.forward, instance.backward_input, instance.backward_weight, instance.backward, instance.lag)
+    total = int(parts[0].sum() + np.maximum(parts[1] + parts[2], parts[3]).sum() + parts[4].sum())
+    step = gcd(*(int(np.gcd.reduce(part.reshape(-1))) for part in parts)) or 1
+    exact = total // step <= LONGEST
+    if not exact:
+        step = -(-total // LONGEST)
+    placement, count = instance.problem.placement, instance.microbatches
+    keys = [(placement.direction_of(j, count), size) for j, size in enumerate(instance.sizes)]
+    names, seen = sorted(set(keys)), dict.fromkeys(keys, 0)
+    place = np.zeros(count, dtype=np.int64)
+    for j, key in enumerate(keys):
+        place[j], seen[key] = seen[key], seen[key] + 1
+    room = np.where(instance.limit >= UNLIMITED, UNLIMITED, instance.limit - instance.static)
+    held = np.maximum(instance.activation, instance.retained)
+    for rank in range(instance.ranks):
+        if held[instance.rank == rank].sum() <= room[rank]:
+            room[rank] = UNLIMITED
+    swells = (instance.retained > instance.activation) & (room[instance.rank] < UNLIMITED)
+    faster = instance.backward < instance.backward_input + instance.backward_weight
+    return Prices(
+        instance, step, exact, *(part // step for part in parts), room=room,
+        group=np.array([names.index(key) for key in keys], dtype=np.int64), place=place, fusible=faster | swells,
+    )

@@ -1,0 +1,167 @@
+"""The model's variables: starts, ends, the choice to fuse, and literals that say "this starts after that ends"."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from .hint import HintTimes
+from .prices import Prices
+
+End = cp_model.LinearExprT
+Point = tuple[End, int]
+"""A moment in the model, and its value in the hint (-1: no hint)."""
+
+
+class OutOfTime(Exception):
+    """The deadline came while the model was built."""
+
+
+class Variables:
+    """Decision variables.
+
+    Parameters
+    ----------
+    model, prices
+        Where they go and what they cost.
+    horizon
+        Latest end, in steps.
+    hint
+        A known solution: every variable made here is given its value.
+    fifo
+        Whether micro-batches of a class pass each stage in order.
+    deadline
+        Moment (`time.monotonic`) after which building stops.
+
+    Attributes
+    ----------
+    forward, backward, weight
+        Start of F, of I or B, and of W, [s][j].
+    fused
+        Literal, [s][j]: the backward is fused; None where it never is.
+    backward_end, done
+        End of I or B; moment at which the whole backward is done, [s][j].
+    intervals
+        For each rank, its intervals.
+    objective
+        The value that is minimised.
+    """
+
+    def __init__(self, model: cp_model.CpModel, prices: Prices, horizon: int, hint: HintTimes | None, fifo: bool,
+                 deadline: float) -> None:
+        self.model, self.prices, self.horizon, self.hint, self.fifo = model, prices, horizon, hint, fifo
+        self.deadline, self._made = deadline, 0
+        instance = prices.instance
+        stages, count = range(instance.stages), range(instance.microbatches)
+        self.forward = [[self.moment(f"{s}F{j}", self._value("forward", s, j)) for j in count] for s in stages]
+        self.backward = [[self.moment(f"{s}I{j}", self._value("backward", s, j)) for j in count] for s in stages]
+        self.weight = [[self.moment(f"{s}W{j}", self._value("weight", s, j)) for j in count] for s in stages]
+        self.fused: list[list[cp_model.IntVar | None]] = [[None] * len(count) for _ in stages]
+        self.backward_end: list[list[End]] = [[0] * len(count) for _ in stages]
+        self.done: list[list[End]] = [[0] * len(count) for _ in stages]
+        self.intervals: list[list[cp_model.IntervalVar]] = [[] for _ in range(instance.ranks)]
+        for s in stages:
+            for j in count:
+                self._ops(s, j)
+        self.objective = model.new_int_var(0, horizon, "objective")
+
+    def _ops(self, s: int, j: int) -> None:
+        prices, model, name = self.prices, self.model, f"{s}.{j}"
+        into = self.intervals[int(prices.instance.rank[s, j])]
+        forward, short, weight, whole = (
+            int(row[s, j]) for row in (prices.forward, prices.backward_input, prices.backward_weight, prices.backward)
+        )
+        into.append(model.new_fixed_size_interval_var(self.forward[s][j], forward, f"F{name}"))
+        if not prices.fusible[s, j]:
+            into.append(model.new_fixed_size_interval_var(self.backward[s][j], short, f"I{name}"))
+            into.append(model.new_fixed_size_interval_var(self.weight[s][j], weight, f"W{name}"))
+            self.backward_end[s][j] = self.backward[s][j] + short
+            self.done[s][j] = self.weight[s][j] + weight
+            return
+        fused = model.new_bool_var(f"fused{name}")
+        self.fused[s][j] = fused
+        choice = bool(self.hint.fused[s, j]) if self.hint is not None else None
+        if choice is not None:
+            model.add_hint(fused, choice)
+        end_value = done_value = -1
+        if self.hint is not None:
+            end_value = int(self.hint.backward[s, j]) + (whole if choice else short)
+            done_value = end_value if choice else int(self.hint.weight[s, j]) + weight
+        end, done = self.moment(f"endI{name}", end_value), self.moment(f"done{name}", done_value)
+        into.append(model.new_interval_var(self.backward[s][j], short + (whole - short) * fused, end, f"I{name}"))
+        into.append(model.new_optional_fixed_size_interval_var(self.weight[s][j], weight, ~fused, f"W{name}"))
+        model.add(done >= end)
+        model.add(done >= self.weight[s][j] + weight).only_enforce_if(~fused)
+        self.backward_end[s][j], self.done[s][j] = end, done
+
+    def _value(self, row: str, s: int, j: int) -> int:
+        return -1 if self.hint is None else int(getattr(self.hint, row)[s, j])
+
+    def moment(self, name: str, value: int = -1) -> cp_model.IntVar:
+        """A moment within the horizon, with its value in the hint (-1: none)."""
+        self._count()
+        variable = self.model.new_int_var(0, self.horizon, name)
+        if value >= 0:
+            self.model.add_hint(variable, value)
+        return variable
+
+    def literal(self, value: bool | None) -> cp_model.IntVar:
+        """A literal, with its value in the hint (None: none)."""
+        self._count()
+        literal = self.model.new_bool_var("")
+        if value is not None:
+            self.model.add_hint(literal, value)
+        return literal
+
+    def after(self, start: Point, end: Point) -> cp_model.IntVar:
+        """A literal that, when true, makes `start` come no sooner than `end`."""
+        value = None if self.hint is None else start[1] >= end[1]
+        literal = self.literal(value)
+        self.model.add(start[0] >= end[0]).only_enforce_if(literal)
+        return literal
+
+    def _count(self) -> None:
+        self._made += 1
+        if self._made % 512 == 0 and time.monotonic() > self.deadline:
+            raise OutOfTime
+
+    def forward_start(self, s: int, j: int) -> Point:
+        """Start of F(s, j)."""
+        return self.forward[s][j], self._value("forward", s, j)
+
+    def forward_finish(self, s: int, j: int) -> Point:
+        """End of F(s, j)."""
+        ticks = int(self.prices.forward[s, j])
+        return self.forward[s][j] + ticks, self._shift(self._value("forward", s, j), ticks)
+
+    def backward_start(self, s: int, j: int) -> Point:
+        """Start of I or B(s, j)."""
+        return self.backward[s][j], self._value("backward", s, j)
+
+    def backward_finish(self, s: int, j: int) -> Point:
+        """End of I or B(s, j)."""
+        return self.backward_end[s][j], self._shift(self._value("backward", s, j), self._backward_ticks(s, j))
+
+    def done_finish(self, s: int, j: int) -> Point:
+        """Moment at which the whole backward of (s, j) is done."""
+        if self.hint is None:
+            return self.done[s][j], -1
+        if self.hint.fused[s, j]:
+            return self.done[s][j], self.backward_finish(s, j)[1]
+        return self.done[s][j], int(self.hint.weight[s, j] + self.prices.backward_weight[s, j])
+
+    def _backward_ticks(self, s: int, j: int) -> int:
+        fused = self.hint is not None and bool(self.hint.fused[s, j])
+        return int((self.prices.backward if fused else self.prices.backward_input)[s, j])
+
+    @staticmethod
+    def _shift(value: int, ticks: int) -> int:
+        return -1 if value < 0 else value + ticks
+
+    def classes(self) -> list[list[int]]:
+        """The micro-batches of each class, in order."""
+        group = self.prices.group
+        return [sorted(np.flatnonzero(group == g).tolist(), key=lambda j: int(self.prices.place[j]))
+                for g in range(int(group.max()) + 1)]
