@@ -55,7 +55,6 @@ def _can_wait(x: Tensor, weight: nn.Parameter) -> bool:
         and type(weight) is nn.Parameter  # a DTensor of FSDP or tensor parallelism has hooks of its own
         and type(x) in (Tensor, nn.Parameter)
         and weight.requires_grad
-        and weight.is_leaf
         and weight.dtype in _DTYPES
         and weight.grad_dtype in (None, weight.dtype)
         and not weight._backward_hooks  # hooks must see the gradient when the backward makes it

@@ -574,3 +574,16 @@ def test_compiled_stage_keeps_its_graph_whole() -> None:
     assert len(graphs) == 1
     plain(reference, ys)
     assert_same(stage, reference, xs, ys, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True:UserWarning")
+def test_a_backward_that_is_differentiated_does_not_wait() -> None:
+    layer = nn.Linear(D, 1, bias=False)
+    x = noise(3, D)(0)
+    with install(layer) as queue, queue.bind(0):
+        layer(x).pow(2).sum().backward(create_graph=True)
+        queue.assert_empty()
+    gradient = layer.weight.grad
+    assert gradient is not None
+    (curvature,) = torch.autograd.grad(gradient.sum(), layer.weight)
+    torch.testing.assert_close(curvature, 2 * (x.t() @ x).sum(0, keepdim=True).detach())
