@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
-    from .launch import launch
-    from .lower import lower
+    from .launcher import launch
+    from .lowering import lower
     from .profiling import measure
     from .pipeline import Pipeline
     from .program import Program
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _HOME = {
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
-    "launch": ("launch",),
-    "lower": ("lower",),
+    "launcher": ("launch",),
+    "lowering": ("lower",),
     "profiling": ("measure",),
     "pipeline": ("Pipeline",),
     "program": ("Program",),

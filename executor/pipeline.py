@@ -16,7 +16,7 @@ from adaptpipe.solver import InputError, Problem, Schedule
 
 from .execution import Execution
 from .failures import blame
-from .lower import forward_only, lower
+from .lowering import forward_only, lower
 from .message import Message
 from .program import Program
 from .report import StepReport

@@ -16,7 +16,7 @@ import torch
 
 from adaptpipe.executor.errors import PeerFailed, RankFailure
 from adaptpipe.executor.failures import blame
-from adaptpipe.executor.launch import launch
+from adaptpipe.executor.launcher import launch
 from adaptpipe.solver import InputError
 
 from . import jobs
@@ -27,7 +27,7 @@ SCRIPT = """
 from dataclasses import dataclass
 
 import torch
-from adaptpipe.executor.launch import launch
+from adaptpipe.executor.launcher import launch
 
 @dataclass
 class Answer:
@@ -182,7 +182,7 @@ def test_scripts_work_with_and_without_a_guard(tmp_path: Path, how: str, guard: 
 @pytest.mark.timeout(60)
 def test_functions_of_an_installed_module_do_not_run_the_main_module_again(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "print('run')\nimport tests.executor.jobs as j\nfrom adaptpipe.executor.launch import launch\n"
+        "print('run')\nimport tests.executor.jobs as j\nfrom adaptpipe.executor.launcher import launch\n"
         "print(launch(j.environment, 2, 'PYTHONPATH')[1])\n"
     )
     output, errors = python(tmp_path / "script.py").communicate()
@@ -192,7 +192,7 @@ def test_functions_of_an_installed_module_do_not_run_the_main_module_again(tmp_p
 @pytest.mark.timeout(60)
 def test_a_module_without_a_place_in_the_path_is_found_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "import importlib.util, sys\nfrom adaptpipe.executor.launch import launch\n"
+        "import importlib.util, sys\nfrom adaptpipe.executor.launcher import launch\n"
         f"spec = importlib.util.spec_from_file_location('nowhere_jobs', {str(ROOT / 'tests/executor/jobs.py')!r})\n"
         "module = sys.modules['nowhere_jobs'] = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(module)\n"
@@ -204,7 +204,7 @@ def test_a_module_without_a_place_in_the_path_is_found_by_its_file(tmp_path: Pat
 
 @pytest.mark.timeout(60)
 def test_interactive_functions_are_refused() -> None:
-    code = "from adaptpipe.executor.launch import launch\ndef f(r, w, a): pass\nlaunch(f, 2, None)"
+    code = "from adaptpipe.executor.launcher import launch\ndef f(r, w, a): pass\nlaunch(f, 2, None)"
     _, errors = python("-c", code).communicate()
     assert "InputError: a function or class of an interactive session cannot go to other processes" in errors
 
@@ -267,7 +267,7 @@ def hang(folder: str, ranks: int) -> None:
 def torchrun(folder: Path, ranks: int, line: str) -> tuple[str, str]:
     script = folder / "script.py"
     script.write_text(
-        f"import torch\nimport tests.executor.jobs as j\nfrom adaptpipe.executor.launch import launch\n{line}\n"
+        f"import torch\nimport tests.executor.jobs as j\nfrom adaptpipe.executor.launcher import launch\n{line}\n"
     )
     child = python("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script)
     return child.communicate()

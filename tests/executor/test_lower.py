@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.executor.lower import forward_only, lower
+from adaptpipe.executor.lowering import forward_only, lower
 from adaptpipe.executor.program import Pass, Program, Receive, Run, Send
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Placement, Problem, Schedule, check, explicit, place
 

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Protocol
 
 import pytest
 
 from adaptpipe.executor.errors import RankFailure
-from adaptpipe.executor.launch import launch
-from adaptpipe.solver import Kind, Placement, Problem, Schedule, place, simulate
+from adaptpipe.executor.launcher import launch
+from adaptpipe.solver import InputError, Kind, Placement, Problem, Schedule, place, simulate
+from adaptpipe.solver.heuristics import gpipe, interleaved, one_f_one_b, one_f_one_b_split, zb_h1, zb_h2, zb_v
 
 from . import pipeline_jobs as jobs
 from .orders import POLICIES, problem_for, schedule_for
 
 pytestmark = pytest.mark.timeout(60)
+
+
+class Heuristic(Protocol):
+    """A schedule by construction."""
+
+    __name__: str
+
+    def __call__(self, problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule: ...
+
 
 SIZES = ((1,), (3,), (1, 1, 1), (1, 3, 2), (2, 2, 2, 2), (1, 1, 1, 2, 1, 1, 3, 1))
 
@@ -242,3 +253,34 @@ def test_report_agrees_with_the_simulator() -> None:
             }
         )
         assert simulate(problem, one.schedule).peak_memory == tuple(report.peak_bytes for report in reports)
+
+
+def heuristic_cases(ranks: int, family: str, stages: int, methods: Sequence[Heuristic]) -> list[jobs.Case]:
+    placement, found = place(family, ranks, stages), []
+    for sizes in ((1,), (1, 1, 1), (1,) * 4, (2,) * 8, (1, 2, 1, 3)):
+        problem = problem_for(placement, sizes)
+        for method in methods:
+            try:
+                schedule = method(problem, sizes)
+            except InputError:  # says itself when it does not exist, as interleaving for some m
+                continue
+            found.append(jobs.Case(f"{method.__name__} {family} sizes={sizes}", "gpt", problem, schedule))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("family", "stages", "methods"),
+    [
+        ("linear", 1, (gpipe, one_f_one_b, one_f_one_b_split, zb_h1, zb_h2)),
+        ("loop", 2, (gpipe, interleaved)),
+        ("v", 2, (zb_v,)),
+    ],
+)
+def test_every_heuristic_runs(family: str, stages: int, methods: tuple[Heuristic, ...]) -> None:
+    """Fewer micro-batches than ranks hung, or were refused where GPipe had worked: pytorch/torchtitan#775."""
+    cases = heuristic_cases(4, family, stages, methods)
+    assert {case.name.split()[0] for case in cases} == {method.__name__ for method in methods}
+    for rank in launch(jobs.compare_all, 4, cases, threads=1):
+        for name, gradient, loss in rank:
+            assert gradient < 1e-5, name
+            assert loss < 1e-5, name

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adaptpipe.executor.errors import RankFailure, TransportError
-from adaptpipe.executor.launch import launch
+from adaptpipe.executor.launcher import launch
 from adaptpipe.executor.message import _DTYPES, HEADER_WORDS, as_message, decode, encode, missing_words
 from adaptpipe.solver import InputError
 
