@@ -1,0 +1,144 @@
+"""Solve a problem with a method, or compare methods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from .core.errors import InputError
+from .core.problem import Problem
+from .core.result import Objective, Result
+from .methods import METHODS, Method, find_method
+from .portfolio import Portfolio, Progress
+
+__all__ = ["Progress", "compare", "solve"]
+
+
+def solve(
+    problem: Problem,
+    method: str = "auto",
+    *,
+    objective: Objective = "makespan",
+    time_limit: float = 60.0,
+    workers: int = 2,
+    seed: int = 0,
+    on_progress: Callable[[Progress], None] | None = None,
+    sizes: tuple[int, ...] | None = None,
+) -> Result:
+    """Find a schedule, and say how good it is proven to be.
+
+    `auto` first asks whether there is a schedule at all and how good one can be; then tries every heuristic that exists
+    for the problem and keeps the limits, then the greedy grid; stops as soon as a schedule meets the bound; and gives
+    the rest of the time to CP-SAT, where the problem has few enough ops. `cpsat` does the same in any case, whatever
+    the size. With several micro-batch sizes allowed, near-uniform divisions of the batch are tried.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    method
+        A name or alias of `methods.METHODS`.
+    objective
+        "makespan" or "span".
+    time_limit
+        Seconds. A schedule that is known by then is always returned.
+    workers, seed
+        Of CP-SAT.
+    on_progress
+        Told of each better schedule, with the bound known then.
+    sizes
+        Samples of each micro-batch; None: the solver chooses.
+
+    Returns
+    -------
+    Result
+        Without a timeline, `reason` says why. Ctrl-C ends the search and keeps the best; `reason` is then "interrupted".
+
+    Raises
+    ------
+    InputError
+        When the method is unknown or does not exist for the problem's placement, or an option is out of range.
+
+    Examples
+    --------
+    >>> problem = Problem.from_dict({
+    ...     "pipeline": {"ranks": 2},
+    ...     "batch": {"samples": 2},
+    ...     "costs": {"forward": 2, "backward_input": 2, "backward_weight": 1},
+    ... })
+    >>> result = solve(problem, time_limit=10)
+    >>> str(result.status), result.value
+    ('OPTIMAL', 12)
+    """
+    chosen = find_method(method)
+    if objective not in ("makespan", "span"):
+        raise InputError(f"objective: {objective!r} is neither makespan nor span")
+    if not (time_limit > 0 and math.isfinite(time_limit)):
+        raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
+    if workers < 1:
+        raise InputError(f"workers: {workers} is below 1")
+    if sizes is not None:
+        problem.instance(sizes)
+    return Portfolio(problem, chosen, objective, time_limit, workers, seed, on_progress, sizes).result()
+
+
+def compare(
+    problem: Problem,
+    methods: Sequence[str] | None = None,
+    *,
+    objective: Objective = "makespan",
+    time_limit: float = 60.0,
+    workers: int = 2,
+    seed: int = 0,
+    on_progress: Callable[[Progress], None] | None = None,
+    sizes: tuple[int, ...] | None = None,
+) -> tuple[Result, ...]:
+    """Solve a problem with several methods; every one has the whole time limit.
+
+    A bound that one method proves for the problem holds for all, and goes into all results.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    methods
+        Names; None: all that exist for the problem. A named one that does not gives a result without a schedule.
+    objective, time_limit, workers, seed, on_progress, sizes
+        As for `solve`.
+
+    Raises
+    ------
+    InputError
+        When a name is unknown, or an option is out of range.
+
+    Examples
+    --------
+    >>> problem = Problem.from_dict({
+    ...     "pipeline": {"ranks": 2},
+    ...     "batch": {"samples": 2},
+    ...     "costs": {"forward": 2, "backward_input": 2, "backward_weight": 1},
+    ... })
+    >>> [(result.method, result.value) for result in compare(problem, ["gpipe", "zbh1"])]
+    [('GPipe', 14), ('ZB-H1', 12)]
+    """
+    chosen = [find_method(name) for name in methods] if methods is not None else list(METHODS)
+    results = []
+    for method in chosen:
+        try:
+            results.append(
+                solve(problem, method.name, objective=objective, time_limit=time_limit, workers=workers, seed=seed,
+                      on_progress=on_progress, sizes=sizes)
+            )
+        except InputError as error:
+            if method.build is None:
+                raise
+            if methods is not None:
+                results.append(_missing(method, objective, str(error)))
+    proven = max((r.bound for r in results if r.proven_for == "problem"), default=0)
+    return tuple(replace(r, bound=proven, proven_for="problem") if r.timeline and r.bound <= proven else r
+                 for r in results)
+
+
+def _missing(method: Method, objective: Objective, reason: str) -> Result:
+    return Result(method.name, objective, None, 0, 0.0, reason=reason)
