@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launcher import launch
     from .lowering import lower
-    from .profiling import measure
     from .pipeline import Pipeline
+    from .profiling import measure
     from .program import Program
     from .report import OpRecord, StepReport
 

@@ -19,8 +19,9 @@ from .report import OpRecord
 
 T = TypeVar("T")
 
-_STEPS = 4
-"""Steps measured after the first one, which warms up and is left out."""
+_ROUNDS, _STEPS = 3, 2
+"""Turns of split and fused backwards, so that what disturbs the machine meets both; and steps measured in each, after
+one that warms up and is left out."""
 
 
 def measure(
@@ -67,7 +68,7 @@ def measure(
         batch, target = batch_of(size * count)
         problem = _bare_problem(placement, size, count)
         found[size] = {}
-        for fused in (False, True):
+        for fused in (False, True) * _ROUNDS:
             schedule = _waves(problem, fused)
             for parameter, _ in grads:
                 parameter.grad = None
@@ -148,7 +149,7 @@ def _collect(everyone: Sequence[Sequence[OpRecord]], found: dict[Kind, _Samples]
 
 
 def _delays(placement: Placement, everyone: Sequence[Sequence[OpRecord]]) -> list[float]:
-    """Seconds from the end of an op to the start of one on another rank that was waiting for it, and for nothing else."""
+    """Seconds from the end of an op to the start of one on another rank that was waiting for it alone."""
     ends = {
         (record.op.stage, "F" if record.op.kind is Kind.F else "B", record.op.microbatch): record.end_s
         for records in everyone

@@ -39,9 +39,24 @@ def save_measured_trace(records: Sequence[Sequence[OpRecord]], path: Path) -> No
             end = (record.end_s - begin) * 1e6
             held[op.stage, op.microbatch] = record.held_bytes
             events.append(
-                {"ph": "X", "pid": rank, "tid": 0, "name": str(op), "cat": op.kind.name, "ts": start, "dur": end - start}
+                {
+                    "ph": "X",
+                    "pid": rank,
+                    "tid": 0,
+                    "name": str(op),
+                    "cat": op.kind.name,
+                    "ts": start,
+                    "dur": end - start,
+                }
             )
             events.append(
-                {"ph": "C", "pid": rank, "tid": 0, "name": "held bytes", "ts": end, "args": {"bytes": sum(held.values())}}
+                {
+                    "ph": "C",
+                    "pid": rank,
+                    "tid": 0,
+                    "name": "held bytes",
+                    "ts": end,
+                    "args": {"bytes": sum(held.values())},
+                }
             )
     write_text(path, msgspec.json.encode({"traceEvents": events}).decode())

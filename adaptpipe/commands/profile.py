@@ -17,7 +17,8 @@ from .run_file import load_run
 def profile(
     file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; see examples/gpt-text.toml.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="PROBLEM.json", help="Write the problem that follows.")

@@ -24,7 +24,8 @@ TOLERANCE = 1e-5
 def run(
     file: Annotated[Path, typer.Argument(metavar="RUN.toml", help="Run file; see examples/gpt-text.toml.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated."),
     ] = None,
     json: json_option = False,
 ) -> None:
@@ -35,7 +36,7 @@ def run(
 
     from .training import configure, run_rank
 
-    _, parts, _ = configure(spec)
+    configure(spec)  # bad input is told before any process starts
     results = launch(run_rank, spec.ranks, spec)
     outcome = results[0]
     if isinstance(outcome, Exception):
@@ -45,7 +46,13 @@ def run(
         folder = _write(spec, outcome)
         rows = [_row(spec, outcome, index) for index in range(2)]
         if json:
-            emit({"run": [row.as_dict() for row in rows], "ratio": rows[1].measured_s / rows[0].measured_s, "out": str(folder)})
+            emit(
+                {
+                    "run": [row.as_dict() for row in rows],
+                    "ratio": rows[1].measured_s / rows[0].measured_s,
+                    "out": str(folder),
+                }
+            )
         else:
             _tell(spec, outcome, rows, folder)
         bad = [row for row in rows if row.gradient_error > TOLERANCE]
@@ -161,7 +168,10 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
     predicted = rows[1].predicted_s / rows[0].predicted_s
     measured = rows[1].measured_s / rows[0].measured_s
     status = outcome.ours.status
-    print(f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured; ours is {status} for the problem measured")
+    print(
+        f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured; "
+        f"ours is {status} for the problem measured"
+    )
     print(f"written to {folder}: problem.json, and of both schedules .json, .png and .trace.json (open in Perfetto)")
     print(f"next: --set ranks=4, --set data=FILE, --set memory_limit=none, or adaptpipe compare {folder}/problem.json")
 

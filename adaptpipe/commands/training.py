@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -24,7 +25,8 @@ from adaptpipe.models import (
     split_text,
     training_batches,
 )
-from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, simulate, solve
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, simulate
+from adaptpipe.solver.solve import solve
 
 from .run_file import RunSpec
 
@@ -153,11 +155,10 @@ def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoA
         return planned if rank == 0 else None
     assert isinstance(planned, tuple)
     problem, baseline, ours = planned
-    trained = []
-    for result in (baseline, ours):
-        _tell(rank, f"training {spec.steps} steps under {result.found_by or result.method}")
-        trained.append(_train(rank, spec, config, parts, text, problem, result.schedule))
-    return Outcome(profile, problem, baseline, ours, (trained[0], trained[1])) if rank == 0 else None
+    names = " and ".join(result.found_by or result.method for result in (baseline, ours))
+    _tell(rank, f"training {spec.steps} steps each under {names}, in turns")
+    first, second = _train(rank, spec, config, parts, text, problem, (baseline.schedule, ours.schedule))
+    return Outcome(profile, problem, baseline, ours, (first, second)) if rank == 0 else None
 
 
 def _tell(rank: int, text: str) -> None:
@@ -172,40 +173,70 @@ def _train(
     parts: tuple[range, ...],
     text: bytes,
     problem: Problem,
-    schedule: Schedule,
-) -> Trained:
-    held = [stage for _, stage in problem.placement.held[rank]]
-    stages: dict[int, nn.Module] = {stage: build_stage(config, spec.seed, parts[stage]) for stage in held}
-    parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=spec.learning_rate) if parameters else None
-    batches = training_batches(config, text, spec.samples, spec.seed)
-    losses, steps, peaks, records = [], [], [], []
-    error = 0.0
-    with Pipeline(problem, schedule, stages, next_byte_loss, timeout_s=spec.timeout_s) as pipeline:
+    schedules: tuple[Schedule, Schedule],
+) -> list[Trained]:
+    """Train a model of its own under each schedule, step by step in turns: what disturbs the machine meets both."""
+    with ExitStack() as stack:
+        learners = []
+        for schedule in schedules:
+            stages: dict[int, nn.Module] = {
+                stage: build_stage(config, spec.seed, parts[stage]) for _, stage in problem.placement.held[rank]
+            }
+            pipeline = stack.enter_context(
+                Pipeline(problem, schedule, stages, next_byte_loss, timeout_s=spec.timeout_s)
+            )
+            learners.append(_Learner(pipeline, stages, spec))
+        batches = training_batches(config, text, spec.samples, spec.seed)
         for step in range(spec.steps):
             batch, target = next(batches)
-            losses.append(pipeline.step(batch, target))
-            report = pipeline.report
-            steps.append(report.step_s)
-            peaks.append(report.peak_bytes)
-            records.append(report.records)
-            if step == 0:
-                error = _gradient_error(rank, spec, config, stages, batch, target)
-            if optimizer is not None:
-                optimizer.step()
-                optimizer.zero_grad()
-    whole: list[tuple[list[float], int, list[tuple[OpRecord, ...]]] | None] = [None] * problem.ranks
-    dist.all_gather_object(whole, (steps, max(peaks), records))
-    gathered = [each for each in whole if each is not None]
-    longest = [max(each[0][step] for each in gathered) for step in range(spec.steps)]
-    typical = min(range(spec.steps), key=lambda step: abs(longest[step] - median(longest[2:] or longest)))
-    return Trained(
-        losses=tuple(losses),
-        steps_s=tuple(longest),
-        peaks=tuple(each[1] for each in gathered),
-        gradient_error=error,
-        records=tuple(each[2][typical] for each in gathered),
-    )
+            for learner in learners:
+                learner.step(batch, target)
+                if step == 0:
+                    learner.error = _gradient_error(rank, spec, config, learner.stages, batch, target)
+                learner.update()
+    return [learner.gather() for learner in learners]
+
+
+class _Learner:
+    """One model that is trained under one schedule, and what its steps took on this rank."""
+
+    def __init__(self, pipeline: Pipeline, stages: dict[int, nn.Module], spec: RunSpec) -> None:
+        self.stages, self.error = stages, 0.0
+        self._pipeline = pipeline
+        self._losses: list[float] = []
+        self._steps_s: list[float] = []
+        self._peak = 0
+        self._records: list[tuple[OpRecord, ...]] = []
+        parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
+        self._optimizer = torch.optim.AdamW(parameters, lr=spec.learning_rate)
+
+    def step(self, batch: Tensor, target: Tensor) -> None:
+        dist.barrier()  # so that a step's time is this schedule's alone
+        self._losses.append(self._pipeline.step(batch, target))
+        report = self._pipeline.report
+        self._steps_s.append(report.step_s)
+        self._peak = max(self._peak, report.peak_bytes)
+        self._records.append(report.records)
+
+    def update(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def gather(self) -> Trained:
+        """What all ranks saw: a step takes as long as on the slowest of them."""
+        whole: list[tuple[list[float], int, list[tuple[OpRecord, ...]]] | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(whole, (self._steps_s, self._peak, self._records))
+        ranks = [each for each in whole if each is not None]
+        longest = [max(steps) for steps in zip(*(each[0] for each in ranks), strict=True)]
+        middle = median(longest[2:] or longest)
+        typical = min(range(len(longest)), key=lambda step: abs(longest[step] - middle))
+        return Trained(
+            losses=tuple(self._losses),
+            steps_s=tuple(longest),
+            peaks=tuple(each[1] for each in ranks),
+            gradient_error=self.error,
+            records=tuple(each[2][typical] for each in ranks),
+        )
 
 
 def _gradient_error(
