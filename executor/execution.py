@@ -89,7 +89,6 @@ class Execution:
 
     def _run(self, op: Op) -> None:
         runner = self._runners[op.stage]
-        held_before = runner.held_by(op.microbatch)
         start = time.perf_counter()
         with record_function(str(op)):
             match op.kind:
@@ -101,9 +100,8 @@ class Execution:
                     self._made = self._backward(op, runner)
         end = time.perf_counter()
         held = runner.held_by(op.microbatch)
-        # While I runs, what F left and what W will need overlap: the larger of the two is held.
-        others = sum(each.held_bytes for each in self._runners.values()) - held
-        self.peak_bytes = max(self.peak_bytes, others + max(held_before, held))
+        # Looking after each op is enough: while I runs, the larger of what was held before and after counts.
+        self.peak_bytes = max(self.peak_bytes, sum(each.held_bytes for each in self._runners.values()))
         self.records.append(OpRecord(op, start, end, held, nbytes(self._made)))
 
     def _forward(self, op: Op, runner: StageRunner) -> Message:

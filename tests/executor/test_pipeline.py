@@ -10,8 +10,9 @@ import pytest
 
 from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launcher import launch
-from adaptpipe.solver import InputError, Kind, Placement, Problem, Schedule, place, simulate
+from adaptpipe.solver import InputError, Kind, Placement, Problem, Schedule, check, place, simulate
 from adaptpipe.solver.heuristics import gpipe, interleaved, one_f_one_b, one_f_one_b_split, zb_h1, zb_h2, zb_v
+from adaptpipe.solver.solve import solve
 
 from . import pipeline_jobs as jobs
 from .orders import POLICIES, problem_for, schedule_for
@@ -284,3 +285,20 @@ def test_every_heuristic_runs(family: str, stages: int, methods: tuple[Heuristic
         for name, gradient, loss in rank:
             assert gradient < 1e-5, name
             assert loss < 1e-5, name
+
+
+def test_a_schedule_of_the_solver_runs() -> None:
+    """What CP-SAT finds under a memory limit, at prices that no heuristic was made for."""
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2, "placement": "v", "stages_per_rank": 2},
+            "batch": {"samples": 4},
+            "costs": {"forward": [3, 1, 2, 2], "backward_input": [2, 2, 3, 1], "backward_weight": [1, 2, 2, 3]},
+            "memory": {"activation": 2, "retained": 1, "limit": 8},
+            "links": {"latency": 1},
+        }
+    )
+    schedule = solve(problem, method="cpsat", time_limit=5).schedule
+    assert not check(problem, schedule)
+    for rank in launch(jobs.compare_all, 2, [jobs.Case("cpsat", "gpt", problem, schedule)]):
+        assert all(gradient < 1e-5 and loss < 1e-6 for _, gradient, loss in rank), rank
