@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from .errors import InputError
@@ -26,12 +26,13 @@ class Placement:
     stages
         For each direction, the rank of each stage.
     name
-        The family, or "explicit".
+        The family, or "explicit". For people: equal placements may have different names, as linear and loop where each
+        rank holds one stage.
     """
 
     ranks: int
     stages: tuple[tuple[int, ...], ...]
-    name: str = "explicit"
+    name: str = field(default="explicit", compare=False)
 
     def __post_init__(self) -> None:
         if self.ranks < 1:

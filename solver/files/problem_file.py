@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -161,6 +161,7 @@ def _placement(spec: PipelineSpec) -> Placement:
     if spec.stages_per_rank is not None:
         raise InputError("pipeline.stages_per_rank: the list in pipeline.placement says it already; leave it out")
     rows = spec.placement
+    _refuse_mixture("pipeline.placement", rows)
     if rows and isinstance(rows[0], list):
         directions = tuple(tuple(row) for row in rows if isinstance(row, list))
         if len(directions) > 2:
@@ -170,6 +171,13 @@ def _placement(spec: PipelineSpec) -> Placement:
         mirror = place("bidirectional", spec.ranks)
         return mirror if directions == mirror.stages else Placement(spec.ranks, directions)
     return explicit(spec.ranks, [rank for rank in rows if isinstance(rank, int)])
+
+
+def _refuse_mixture(key: str, row: Sequence[object]) -> None:
+    """Lists all, or none: a number among lists would be dropped."""
+    lists = [isinstance(value, list) for value in row]
+    if any(lists) and not all(lists):
+        raise InputError(f"{key}[{lists.index(False)}]: not a list, and others are; write lists only, or none")
 
 
 def _cost(spec: CostSpec, scale: int = 1) -> Cost:
@@ -196,6 +204,7 @@ def _units(key: str, spec: Units | None, stages: int, scale: int = 1) -> tuple[t
     if spec is None:
         return None
     rows = [unit for unit in spec if isinstance(unit, list)]
+    _refuse_mixture(key, spec)
     if not rows:
         one = tuple(_cost(unit, scale) for unit in spec if not isinstance(unit, list))
         return (one,) * stages

@@ -68,9 +68,7 @@ def convert(place: str, data: object, kind: type[T]) -> T:
 def _explain(message: str) -> str:
     """Turn "… - at `$.a.b`" around, so that the key comes first."""
     match = re.fullmatch(r"(?s)(.*?) - at `(?:key in )?\$\.?(.*)`", message)
-    if match is None:
-        return message
-    what, key = match.groups()
+    what, key = match.groups() if match is not None else (message, "")
     what = what[0].lower() + what[1:]
     if "contains unknown field" in what:
         what += "; see the list of keys in docs/files.md"
