@@ -27,6 +27,12 @@ class Status(StrEnum):
     """No schedule found, and no proof that there is none."""
 
 
+FIGURES = (
+    "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages", "unit",
+)  # fmt: skip
+"""Keys of `Timeline.row`; None in the row of a result without a timeline."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """Answer of a solver.
@@ -108,10 +114,9 @@ class Result:
             "gap": self.gap,
             "proven_for": self.proven_for,
             "time_s": round(self.time_s, 4),
+            "reason": self.reason,
         }
-        if timeline is None:
-            return row | {"reason": self.reason}
-        return row | timeline.row()
+        return row | (dict.fromkeys(FIGURES) if timeline is None else timeline.row())
 
     def __str__(self) -> str:
         if self.timeline is None:
