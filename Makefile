@@ -58,7 +58,7 @@ doctest: env  ## the examples in the docstrings alone
 
 wheel: env  ## build the wheel, install it without torch into a fresh environment, and use it there
 	rm -rf build dist
-	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --outdir dist .
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --quiet --outdir dist .
 	$(BIN)/python -m venv build/fresh
 	build/fresh/bin/python -m pip install --quiet $(PIP_ARGS) $(PIN) dist/*.whl
 	cd build/fresh && bin/python -P $(CURDIR)/tests/wheel_smoke.py $(CURDIR)
