@@ -40,7 +40,8 @@ class Pipeline:
         What to run; the number of ranks is that of the default process group.
     stages
         This rank's stages, by number. A stage is called with the tensors that the stage before returned, and returns a
-        tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients.
+        tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients. A stage must not change
+        its inputs in place.
     loss_fn
         Takes the last stage's output, whatever it is, and the target; gives the mean loss over the samples it got.
     timeout_s
@@ -84,12 +85,13 @@ class Pipeline:
         self._program = agree(prepare, lambda program: program.fingerprint)
         placement = self._program.placement
         self._first_rank, self._loss_rank = placement.stages[0][0], placement.stages[0][-1]
-        self._device = device_of(stages)
+        device = device_of(stages)
+        self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
         self._runners = {
             stage: StageRunner(stage, module, loss_fn if stage == placement.stage_count - 1 else None)
             for stage, module in sorted(stages.items())
         }
-        self._transport = connect(self._program.routes, timeout_s=timeout_s, device=self._device)
+        self._transport = connect(self._program.routes, timeout_s=timeout_s, device=device)
         self._steps = 0
         self._report: StepReport | None = None
         self._failed = self._closed = False
@@ -226,7 +228,7 @@ class Pipeline:
         for runner in self._runners.values():
             runner.assert_done()
         self._transport.flush()
-        value = torch.zeros(1, dtype=torch.float64, device=self._device if "nccl" in dist.get_backend() else "cpu")
+        value = torch.zeros(1, dtype=torch.float64, device=self._meeting_place)
         if execution.loss is not None:
             value.fill_(execution.loss.item())
         dist.broadcast(value, src=self._loss_rank)
@@ -242,10 +244,12 @@ class Pipeline:
         """Turn what goes wrong inside into the error that says where, and let go of everything."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
             self._failed = True
             for runner in self._runners.values():
                 runner.clear()
+            if not isinstance(error, Exception):  # Ctrl-C, or the end of the process
+                raise
             at = None if execution is None else execution.at
             if at is None:
                 raise blame(error, self._rank, step=self._steps) from error

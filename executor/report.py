@@ -17,7 +17,7 @@ class OpRecord:
         What ran.
     start_s, end_s
         Seconds of `time.perf_counter`, which processes of one machine share on Linux. Waiting for messages and sending
-        them is not in between.
+        them is not in between. On a GPU they are the times at which the host queued the op.
     held_bytes
         What the stage holds for this micro-batch once the op has ended: after F all that the backward needs, after I
         what waits for W, else 0. Weights, buffers and the batch itself do not count.
