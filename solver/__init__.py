@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .evaluate.simulate import simulate
     from .evaluate.structure import Violation
     from .evaluate.timeline import Timeline
-    from .solve import compare, solve
+    from .solving import compare, solve
 
 _HOME = {
     "core.errors": ("AdaptPipeError", "InputError", "NoAnswerError"),
@@ -36,7 +36,7 @@ _HOME = {
     "evaluate.simulate": ("simulate",),
     "evaluate.structure": ("Violation",),
     "evaluate.timeline": ("Timeline",),
-    "solve": ("compare", "solve"),
+    "solving": ("compare", "solve"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -50,15 +50,14 @@ def compare(
     """Solve one problem with every method, and print a table. The time limit is that of each search."""
     loaded = Problem.load(problem)
     with patience(compilation_notice()):
-        from adaptpipe.solver.methods import find_method
-        from adaptpipe.solver.solve import compare as solve_all
+        from adaptpipe.solver.methods import METHODS, find_method
+        from adaptpipe.solver.solving import compare as solve_all
 
-    names = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
-    if names is not None:
+    names = [method.name for method in METHODS]
+    if methods is not None:
+        names = list(dict.fromkeys(find_method(name.strip()).name for name in methods.split(",") if name.strip()))
         if not names:
             raise InputError("--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all")
-        for name in names:
-            find_method(name)
     if output is not None:
         _make(output)
     with patience(compilation_notice(), 2.0):
@@ -84,7 +83,7 @@ def compare(
 
 
 def _row(problem: Problem, result: Result) -> dict[str, object]:
-    return result.row() | {"parameter_copies": problem.placement.directions, "reason": result.reason}
+    return result.row() | {"unit": problem.unit, "parameter_copies": problem.placement.directions}
 
 
 def _print(problem: Problem, results: tuple[Result, ...]) -> None:
@@ -95,7 +94,8 @@ def _print(problem: Problem, results: tuple[Result, ...]) -> None:
         timeline = result.timeline
         if timeline is None:
             rows.append([result.method, str(result.status), *["–"] * (len(COLUMNS) - 3), f"{result.time_s:.2f} s"])
-            reasons.append(f"{result.method}: {result.reason}")
+            reason = result.reason or "no schedule was found"
+            reasons.append(reason if result.method in reason else f"{result.method}: {reason}")
             continue
         rows.append(
             [

@@ -32,7 +32,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from adaptpipe.solver.solve import Progress
+    from adaptpipe.solver.solving import Progress
 
 
 def solve(
@@ -55,7 +55,7 @@ def solve(
     loaded = Problem.load(problem)
     with patience(compilation_notice()):
         from adaptpipe.solver.methods import find_method
-        from adaptpipe.solver.solve import solve as find
+        from adaptpipe.solver.solving import solve as find
 
     find_method(method)
     say(
@@ -76,7 +76,7 @@ def solve(
         result.schedule.save(output, loaded.name)
         say(f"schedule written to {output}")
     if json:
-        emit({"problem": loaded.name} | result.row())
+        emit({"problem": loaded.name} | result.row() | {"unit": loaded.unit})
     elif result.timeline is not None:
         pairs(_lines(result))
     if interrupt.came:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptpipe.executor import OpRecord, Pipeline, measure
+from adaptpipe.executor import OpRecord, Pipeline, bare_problem, measure
 from adaptpipe.models import (
     GPTConfig,
     MLPConfig,
@@ -26,7 +26,8 @@ from adaptpipe.models import (
     training_batches,
 )
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, simulate
-from adaptpipe.solver.solve import solve
+from adaptpipe.solver.methods import find_method
+from adaptpipe.solver.solving import solve
 
 from .run_file import RunSpec
 
@@ -80,8 +81,11 @@ def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], 
     Raises
     ------
     InputError
-        When the model's keys, the split or the text do not fit.
+        When the methods, the batch, the model's keys, the split or the text do not fit.
     """
+    find_method(spec.baseline)
+    find_method(spec.method)
+    bare_problem(spec.place(), spec.samples, spec.microbatch_sizes)
     keys = dict(spec.model)
     kind = keys.pop("kind", None)
     if not isinstance(kind, str):

@@ -12,7 +12,7 @@ from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launcher import launch
 from adaptpipe.solver import InputError, Kind, Placement, Problem, Schedule, check, place, simulate
 from adaptpipe.solver.heuristics import gpipe, interleaved, one_f_one_b, one_f_one_b_split, zb_h1, zb_h2, zb_v
-from adaptpipe.solver.solve import solve
+from adaptpipe.solver.solving import solve
 
 from . import pipeline_jobs as jobs
 from .orders import POLICIES, problem_for, schedule_for

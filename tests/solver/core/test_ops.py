@@ -40,7 +40,7 @@ def test_text_round_trip(stage: int, kind: Kind, microbatch: int, units: tuple[i
 )
 def test_what_is_not_an_op(text: str) -> None:
     """Anything but the exact form is refused: none is read as another op (torch reads `0F-1` as `0F`)."""
-    with pytest.raises(InputError, match=r"is not an op: write <stage><F|I|W|B><micro-batch>"):
+    with pytest.raises(InputError, match=r"is not an op: write <stage><F\|I\|W\|B><micro-batch>"):
         parse_op(text)
 
 

@@ -53,7 +53,7 @@ def solve(
     Returns
     -------
     Result
-        Without a timeline, `reason` says why. Ctrl-C ends the search and keeps the best; `reason` is then "interrupted".
+        Without a timeline, `reason` says why. Ctrl-C ends the search and keeps the best, with "interrupted" as reason.
 
     Raises
     ------
@@ -127,8 +127,16 @@ def compare(
     for method in chosen:
         try:
             results.append(
-                solve(problem, method.name, objective=objective, time_limit=time_limit, workers=workers, seed=seed,
-                      on_progress=on_progress, sizes=sizes)
+                solve(
+                    problem,
+                    method.name,
+                    objective=objective,
+                    time_limit=time_limit,
+                    workers=workers,
+                    seed=seed,
+                    on_progress=on_progress,
+                    sizes=sizes,
+                )
             )
         except InputError as error:
             if method.build is None:
@@ -136,8 +144,9 @@ def compare(
             if methods is not None:
                 results.append(_missing(method, objective, str(error)))
     proven = max((r.bound for r in results if r.proven_for == "problem"), default=0)
-    return tuple(replace(r, bound=proven, proven_for="problem") if r.timeline and r.bound <= proven else r
-                 for r in results)
+    return tuple(
+        replace(r, bound=proven, proven_for="problem") if r.timeline and r.bound <= proven else r for r in results
+    )
 
 
 def _missing(method: Method, objective: Objective, reason: str) -> Result:

@@ -1,0 +1,255 @@
+"""What the commands do, print and return."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from adaptpipe.solver import Problem, Result, Schedule, check, simulate
+from tests.commands.cli import PROBLEM, ROWS, answer, call, write_problem, write_schedule
+
+DEADLOCK = [["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]]
+
+
+def test_solve_writes_a_schedule_that_the_others_read(tmp_path: Path) -> None:
+    problem, best = write_problem(tmp_path), tmp_path / "best.json"
+    result = call("solve", problem, "--time-limit", 10, "-o", best)
+    assert result.exit_code == 0
+    for word in ("OPTIMAL", "makespan bubble", "span bubble", "peak memory", "memory limit"):
+        assert word in result.stdout
+    assert f"schedule written to {best}" in result.stderr
+    solved = answer(call("solve", problem, "--json", "--time-limit", 10))
+    simulated = answer(call("simulate", problem, best, "--json"))
+    assert solved["makespan"] == simulated["makespan"] == solved["bound"]
+    assert solved["status"] == "OPTIMAL"
+    assert call("check", problem, best).exit_code == 0
+
+
+def test_solve_prints_one_line_for_each_improvement(tmp_path: Path) -> None:
+    result = call("solve", write_problem(tmp_path), "--time-limit", 10)
+    lines = [line for line in result.stderr.splitlines() if " bound " in line]
+    assert lines
+    for line in lines:
+        for part in (" s ", " us ", "gap", "%"):
+            assert part in line
+
+
+def test_solve_says_why_there_is_none(tmp_path: Path) -> None:
+    """The limit is below one activation: the message names rank, need and limit (google/or-tools#973)."""
+    problem, best = (
+        write_problem(tmp_path, memory={"unit": "MB", "activation": 3, "limit": [6, 2]}),
+        tmp_path / "s.json",
+    )
+    result = call("solve", problem, "-o", best, "--json")
+    assert result.exit_code == 1
+    assert answer(result)["status"] == "INFEASIBLE"
+    assert "rank 1" in result.stderr
+    assert not best.exists()
+
+
+def test_solve_refuses_an_unknown_method_and_a_folder_that_is_missing(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path)
+    result = call("solve", problem, "--method", "magic")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'magic'" in result.stderr
+    result = call("solve", problem, "-o", tmp_path / "no" / "s.json")
+    assert result.exit_code == 2
+    assert f"the folder {tmp_path / 'no'} does not exist; make it first" in result.stderr
+    result = call("solve", problem, "-o", tmp_path)
+    assert (result.exit_code, result.stderr) == (2, f"adaptpipe: {tmp_path}: is a folder; give the name of a file\n")
+
+
+def test_simulate_prints_the_figures(tmp_path: Path) -> None:
+    result = call("simulate", write_problem(tmp_path), write_schedule(tmp_path))
+    assert result.exit_code == 0
+    problem = Problem.from_dict(PROBLEM)
+    timeline = simulate(problem, Schedule.parse(problem.placement, [1, 1], ROWS))
+    assert f"makespan         {timeline.makespan} us\n" in result.stdout
+    assert f"makespan bubble  {timeline.bubble:.2%}\n" in result.stdout
+    assert f"span bubble      {timeline.span_bubble:.2%}\n" in result.stdout
+    assert "peak memory      6, 3 MB by rank\n" in result.stdout
+    assert "memory limit     6 MB on every rank\n" in result.stdout
+
+
+def test_simulate_over_a_limit_prints_and_exits_with_1(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, memory={"unit": "MB", "activation": 3, "limit": 5})
+    result = call("simulate", problem, write_schedule(tmp_path))
+    message = "rank 0, position 1: 0F1 brings the memory to 6 MB, above the limit of 5 MB"
+    assert result.exit_code == 1
+    assert "makespan " in result.stdout
+    assert result.stderr == message + "\n"
+    data = answer(call("simulate", problem, write_schedule(tmp_path), "--json"))
+    assert (data["status"], data["over_limit"]) == ("INFEASIBLE", [message])
+
+
+def test_simulate_of_a_deadlock_is_no_answer(tmp_path: Path) -> None:
+    result = call("simulate", write_problem(tmp_path), write_schedule(tmp_path, DEADLOCK))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("adaptpipe: deadlock: rank 0, position 1: 0B0 waits for 1B0")
+
+
+@pytest.mark.parametrize("command", ["simulate", "check", "show"])
+def test_a_schedule_of_another_shape_is_refused(command: str, tmp_path: Path) -> None:
+    """A placement is checked before anything runs (pytorch/torchtitan#774)."""
+    problem = write_problem(tmp_path, pipeline={"ranks": 2, "placement": [1, 0]})
+    result = call(command, problem, write_schedule(tmp_path))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "stage 0 (direction 0) is on rank 0 in the schedule and on rank 1 in the problem" in result.stderr
+
+
+def test_check_marks_the_place(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path)
+    result = call("check", problem, write_schedule(tmp_path))
+    assert (result.exit_code, result.stdout) == (0, "valid: 9 ops on 2 ranks\n")
+    result = call("check", problem, write_schedule(tmp_path, DEADLOCK))
+    assert result.exit_code == 1
+    assert "deadlock: rank 0, position 1: 0B0 waits for 1B0 (rank 1, position 3)" in result.stdout
+    assert "> rank 0   0F0 0B0 0F1 0B1\n               ^^^\n" in result.stdout
+    assert result.stdout.endswith("not valid: 1 violation\n")
+    data = answer(call("check", problem, write_schedule(tmp_path, DEADLOCK), "--json"))
+    assert data["valid"] is False
+    assert [(v["rank"], v["position"]) for v in data["violations"]] == [(0, 1)]
+
+
+def test_check_counts_what_it_does_not_draw(tmp_path: Path) -> None:
+    result = call("check", write_problem(tmp_path), write_schedule(tmp_path, [[], []]))
+    assert result.exit_code == 1
+    assert result.stdout.count("> rank") == 5
+    assert result.stdout.endswith("not valid: 8 violations; the first 5 are shown\n")
+
+
+def test_compare_prints_a_table_with_reasons(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    result = call("compare", write_problem(tmp_path), "--methods", "GPipe, zbh1, ZB-V", "-o", folder)
+    assert result.exit_code == 0
+    for word in ("bubble of makespan", "bubble of span", "peak memory", "messages", "parameter copies", "gap", "ZB-H1"):
+        assert word in result.stdout
+    assert "ZB-V needs placement 'v'" in result.stdout
+    assert {path.name for path in folder.iterdir()} == {
+        "table.json", "table.csv", "GPipe.json", "GPipe.png", "ZB-H1.json", "ZB-H1.png",
+    }  # fmt: skip
+    problem = Problem.from_dict(PROBLEM)
+    assert check(problem, Schedule.load(folder / "ZB-H1.json")) == ()
+    rows = msgspec.json.decode((folder / "table.json").read_bytes())["rows"]
+    with (folder / "table.csv").open() as file:
+        assert [row["makespan"] for row in csv.DictReader(file)] == [str(row["makespan"] or "") for row in rows]
+
+
+def test_compare_of_nothing(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path)
+    result = call("compare", problem, "--methods", "ZB-V")
+    assert result.exit_code == 1
+    assert "tiny: none of the methods has a schedule" in result.stderr
+    result = call("compare", problem, "--methods", ",")
+    assert result.exit_code == 2
+    assert "--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all" in result.stderr
+    result = call("compare", problem, "--methods", "magic")
+    assert result.exit_code == 2
+    (tmp_path / "file").write_text("")
+    result = call("compare", problem, "--methods", "GPipe", "-o", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "cannot be made" in result.stderr
+
+
+def test_show(tmp_path: Path) -> None:
+    problem, schedule = write_problem(tmp_path), write_schedule(tmp_path)
+    result = call("show", problem, schedule)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("rank 0 |F0")
+    assert "of the makespan" in result.stdout
+    for name in ("a.png", "a.svg", "a.trace.json"):
+        result = call("show", problem, schedule, "-o", tmp_path / name)
+        assert (result.exit_code, result.stdout) == (0, f"written to {tmp_path / name}\n")
+        assert (tmp_path / name).stat().st_size > 500
+
+
+def test_show_lists_the_legal_endings(tmp_path: Path) -> None:
+    result = call("show", write_problem(tmp_path), write_schedule(tmp_path), "-o", tmp_path / "a.pdf")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"adaptpipe: {tmp_path / 'a.pdf'}: the ending is none of .png, .svg, .trace.json\n"
+
+
+def test_bad_files(tmp_path: Path) -> None:
+    schedule = write_schedule(tmp_path)
+    result = call("simulate", tmp_path / "nix.toml", schedule)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"adaptpipe: {tmp_path / 'nix.toml'}: cannot be read: No such file or directory\n"
+    result = call("check", write_problem(tmp_path, unit="min"), schedule)
+    assert result.exit_code == 2
+    assert "problem.json: unit: 'min' is none of ns, us, ms, s" in result.stderr
+    result = call("check", schedule, schedule)
+    assert result.exit_code == 2
+    assert "contains unknown field" in result.stderr
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def stand_in(*_: object, **__: object) -> Any:
+        raise error
+
+    return stand_in
+
+
+def test_an_interrupted_solve_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+    import signal
+
+    problem, best = write_problem(tmp_path), tmp_path / "best.json"
+    found = simulate(Problem.load(problem), Schedule.load(write_schedule(tmp_path)))
+
+    def interrupted(*_: object, **__: object) -> Result:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            raise AssertionError("the signal did not arrive")
+        except KeyboardInterrupt:
+            return Result("auto", "makespan", found, 1, 0.1, reason="interrupted")
+
+    monkeypatch.setattr("adaptpipe.solver.solving.solve", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    result = call("solve", problem, "-o", best)
+    assert result.exit_code == 130
+    assert Schedule.load(best) == found.schedule
+    assert "interrupted; this is the best so far" in result.stderr
+    assert "makespan" in result.stdout
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (ZeroDivisionError("division by zero"), 2, "adaptpipe: internal error: ZeroDivisionError: division by zero\n"),
+        (MemoryError(), 2, "adaptpipe: out of memory; try a smaller problem\n"),
+        (PermissionError(13, "Permission denied", "x"), 2, "adaptpipe: [Errno 13] Permission denied: 'x'\n"),
+    ],
+)
+def test_never_a_traceback(
+    error: BaseException, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adaptpipe.solver.solving.solve", raising(error))
+    result = call("solve", write_problem(tmp_path))
+    assert result.exit_code == code
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_failed_rank_exits_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from adaptpipe.executor.errors import RankFailure
+
+    failure = RankFailure(1, 1, "F", 2, 0, ValueError("boom"))
+    monkeypatch.setattr("adaptpipe.solver.solving.solve", raising(failure))
+    result = call("solve", write_problem(tmp_path))
+    assert result.exit_code == 3
+    assert "rank 1, stage 1, F of micro-batch 2, step 0: ValueError: boom" in result.stderr
+
+
+def test_the_traceback_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adaptpipe.solver.solving.solve", raising(ZeroDivisionError()))
+    monkeypatch.setenv("ADAPTPIPE_DEBUG", "1")
+    problem = write_problem(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        call("solve", problem)
