@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .launcher import launch
     from .lowering import lower
     from .pipeline import Pipeline
-    from .profiling import measure
+    from .profiling import bare_problem, measure
     from .program import Program
     from .report import OpRecord, StepReport
 
@@ -21,7 +21,7 @@ _HOME = {
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launcher": ("launch",),
     "lowering": ("lower",),
-    "profiling": ("measure",),
+    "profiling": ("bare_problem", "measure"),
     "pipeline": ("Pipeline",),
     "program": ("Program",),
     "report": ("OpRecord", "StepReport"),
@@ -38,6 +38,7 @@ __all__ = [
     "StepReport",
     "TransportError",
     "WeightQueueError",
+    "bare_problem",
     "launch",
     "lower",
     "measure",

@@ -66,7 +66,7 @@ def measure(
     delays: dict[int, list[float]] = defaultdict(list)
     for size in sorted(set(sizes)):
         batch, target = batch_of(size * count)
-        problem = _bare_problem(placement, size, count)
+        problem = bare_problem(placement, size * count, [size])
         found[size] = {}
         for fused in (False, True) * _ROUNDS:
             schedule = _waves(problem, fused)
@@ -103,13 +103,19 @@ class _Samples:
         self.message: dict[int, list[int]] = defaultdict(list)
 
 
-def _bare_problem(placement: Placement, size: int, count: int) -> Problem:
-    """A problem of the right shape; its prices do not matter here."""
+def bare_problem(placement: Placement, samples: int, sizes: Sequence[int]) -> Problem:
+    """A problem of the right shape, before its prices are known.
+
+    Raises
+    ------
+    InputError
+        When the sizes do not make up the batch.
+    """
     return Problem.from_dict(
         {
             "pipeline": {"ranks": placement.ranks, "placement": [list(row) for row in placement.stages]},
-            "batch": {"samples": size * count, "microbatch_sizes": [size]},
-            "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+            "batch": {"samples": samples, "microbatch_sizes": list(sizes)},
+            "costs": {key: {} for key in ("forward", "backward_input", "backward_weight")},
         }
     )
 

@@ -111,9 +111,9 @@ def test_settings_overrule_the_file(run_file: Path) -> None:
         ("model.layers=0", "model.layers = 0: must be a whole number from 1"),
         ("model.kind=rnn", "model.kind = 'rnn': unknown"),
         ("data=nowhere.txt", "cannot be read"),
-        ("ranks=9", "9 stages"),
+        ("ranks=9", "stages = 9 and layers = 4"),
         ("baseline=2F2B", "'2F2B' is none of"),
-        ("samples=5", ""),
+        ("samples=5", "batch.samples: 5 is no sum of the sizes [2]"),
     ],
 )
 @pytest.mark.timeout(120)
