@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ def _prepare(rank: int, case: Case) -> tuple[Model, dict[int, nn.Module], dict[i
 
 
 class Trap(nn.Module):
-    """Fails, or ends the process, in the third of its forwards or backwards."""
+    """Fails, hangs, or ends the process, in the third of its forwards or backwards."""
 
     def __init__(self, inner: nn.Module, where: str) -> None:
         super().__init__()
@@ -158,6 +159,8 @@ class Trap(nn.Module):
         self.calls += 1
         if self.calls == 3 and self.where == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.calls == 3 and self.where == "hang":
+            time.sleep(30)
         if self.calls == 3:
             raise ValueError("boom")
 
@@ -167,7 +170,8 @@ def fall_into_trap(rank: int, world: int, argument: tuple[Case, int, str]) -> No
     model, mine, _ = _prepare(rank, case)
     if stage in mine:
         mine[stage] = Trap(mine[stage], where)
-    with Pipeline(case.problem, case.schedule, mine, model.loss_fn) as pipeline:
+    timeout_s = 1.0 if where == "hang" else 60.0
+    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, timeout_s=timeout_s) as pipeline:
         pipeline.step(model.batch, model.target)
 
 

@@ -172,6 +172,28 @@ def test_a_killed_rank_is_told() -> None:
         launch(jobs.fall_into_trap, 4, (case("gpt", place("linear", 4), (1,) * 6, "1f1b"), 2, "kill"))
 
 
+def test_a_rank_that_hangs_is_noticed() -> None:
+    """The default of half an hour is long when a rank hangs: pytorch PR#129369."""
+    with pytest.raises(
+        RankFailure, match=r"^rank [02], stage [02], [FB] of micro-batch \d, .*has not arrived within 1 s"
+    ):
+        launch(jobs.fall_into_trap, 3, (case("gpt", place("linear", 3), (1,) * 4, "1f1b"), 1, "hang"))
+
+
+def test_replicas_of_a_stage_are_refused() -> None:
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2, "placement": "bidirectional"},
+            "batch": {"samples": 2},
+            "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+        }
+    )
+    rows = [["0F0", "1F1", "1B1", "0B0"], ["0F1", "1F0", "1B0", "0B1"]]
+    both = jobs.Case("", "gpt", problem, Schedule.parse(problem.placement, (1, 1), rows))
+    for message in launch(jobs.own_schedule, 2, [both, both]):
+        assert message.startswith("InputError: the placement is bidirectional")
+
+
 def test_stages_in_the_order_of_another_placement() -> None:
     """A V schedule with looped stages died of a KeyError deep in the step: pytorch/torchtitan#774."""
     argument = (case("gpt", place("v", 2, 2), (1, 1), "zb"), {0: [0, 2], 1: [1, 3]})
