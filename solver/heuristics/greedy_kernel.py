@@ -11,7 +11,8 @@ FAR = 2**62
 """A time that never comes."""
 
 PRIORITY, DEEP, KEEP, FUSE, WAIT = range(5)
-"""Places in the array of a policy's rules; see `run`."""
+RULES = 5
+"""Places in the array of a policy's rules, and their number; see `run`."""
 
 
 @njit(cache=True)
@@ -59,6 +60,7 @@ def run(
     retained: Array,
     room: Array,
     ahead: Array,
+    release: Array,
     rules: Array,
     span: bool,
     best: int,
@@ -79,9 +81,12 @@ def run(
         Bytes of each rank's limit above its static bytes.
     ahead
         Most micro-batches each chunk may have between F and I or B, shape (C,); given up where nothing else can run.
+    release
+        Time before which each micro-batch does not enter the pipeline, shape (m,).
     rules
-        `PRIORITY` of two ready ops: 0 the backward, 1 the forward, 2 in turns. `DEEP`: 1 prefers the F of the later
-        stage, 0 of the earlier. `KEEP`: W's that may wait; beyond it a W goes first. `FUSE`: 1 fuses every backward.
+        For each rank, shape (p, 5). `PRIORITY` of two ready ops: 0 the backward, 1 the forward, 2 in turns. `DEEP`: 1
+        prefers the F of the later stage, 0 of the earlier. `KEEP`: W's that may wait; beyond it one goes first.
+        `FUSE`: 1 fuses every backward, 2 those whose W would have to follow at once to make room for the next F.
         `WAIT`: a W fills a gap if at least this many 16ths of it fit before the next input that is on its way.
     span, best
         Whether the value is the span, else the makespan; a run that cannot stay below `best` is given up.
@@ -100,19 +105,18 @@ def run(
     arrive_f = np.full((stages, count), FAR, np.int64)
     arrive_b = np.full((stages, count), FAR, np.int64)
     ended_f = np.full((stages, count), FAR, np.int64)
-    arrive_f[0, :] = 0
+    arrive_f[0, :] = release
     hold = np.zeros((count, ranks), np.int64)
     rest = np.zeros((count, ranks), np.int64)
     left = np.zeros((count, ranks), np.int64)
     work = np.zeros(ranks, np.int64)
-    always_fused = rules[FUSE] == 1
     for s in range(stages):
         for j in range(count):
             r = rank[s, j]
             rest[j, r] += activation[s, j]
             left[j, r] += 1
             halves = backward_input[s, j] + backward_weight[s, j]
-            work[r] += forward[s, j] + (backward[s, j] if always_fused else min(halves, backward[s, j]))
+            work[r] += forward[s, j] + (backward[s, j] if rules[r, FUSE] == 1 else min(halves, backward[s, j]))
     # Micro-batches by age. With one direction that is their number; with two it is the order in which they start.
     order = np.full(count, -1, np.int64)
     age = np.full(count, -1, np.int64)
@@ -174,14 +178,14 @@ def run(
                     continue
             if arrive_f[s, j] > now:
                 upcoming = min(upcoming, arrive_f[s, j])
-            elif fore < 0 or (s > fore_stage) == (rules[DEEP] == 1):
+            elif fore < 0 or (s > fore_stage) == (rules[r, DEEP] == 1):
                 fore, fore_stage = c, s
 
         chosen = -1
         kind = 0
-        if pending[r] > rules[KEEP]:
+        if pending[r] > rules[r, KEEP]:
             kind = 2
-        elif fore >= 0 and (back < 0 or rules[PRIORITY] == 1 or (rules[PRIORITY] == 2 and turn[r] == 0)):
+        elif fore >= 0 and (back < 0 or rules[r, PRIORITY] == 1 or (rules[r, PRIORITY] == 2 and turn[r] == 0)):
             kind, chosen = 0, fore
         elif back >= 0:
             kind, chosen = 1, back
@@ -199,10 +203,10 @@ def run(
                     chosen = c
             size = backward_weight[stage_of[chosen], next_w[chosen]]
             if (
-                pending[r] <= rules[KEEP]
+                pending[r] <= rules[r, KEEP]
                 and not short
                 and upcoming < FAR
-                and (upcoming - now) * 16 < size * rules[WAIT]
+                and (upcoming - now) * 16 < size * rules[r, WAIT]
             ):
                 wake[r] = upcoming
                 continue
@@ -237,7 +241,10 @@ def run(
                 arrive_b[s, j] = end
         elif kind == 1:
             j = next_b[chosen]
-            fuse = rules[FUSE] == 1
+            fuse = rules[r, FUSE] == 1
+            if rules[r, FUSE] == 2 and next_f[chosen] < high[chosen]:
+                following = activation[s, next_f[chosen]]
+                fuse = held[r] + retained[s, j] - activation[s, j] + following > room[r]
             if not fuse and held[r] + max(retained[s, j] - activation[s, j], 0) > room[r]:
                 # I does not fit. A pending W may make the room; with none left, B needs nothing.
                 if pending[r] > 0:
@@ -263,7 +270,7 @@ def run(
                     kind = 3
                     done = backward[s, j]
                     held[r] -= activation[s, j]
-                    if not always_fused:
+                    if rules[r, FUSE] != 1:
                         work[r] += max(0, done - backward_input[s, j] - backward_weight[s, j])
                 else:
                     done = backward_input[s, j]

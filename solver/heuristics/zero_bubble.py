@@ -15,7 +15,7 @@ def zb_h1(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     every rank has p micro-batches in flight. Exists on linear placements for every m.
 
     Equal stages, free messages, W no longer than F and I, m >= p: the bubble is (p - 1)(F + I - W), and every rank
-    holds min(m, p) activations where `retained` is at most `activation`. With messages of c ticks and m >= 2p the span is
+    holds min(m, p) activations where `retained` is at most `activation`. With messages of c ticks the span is
     m(F + I + W) + (p - 1)(F + I - W) + 4(p - 1)c on the rows of the paper's Table 5.
 
     Raises

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver.core.problem import Problem
+from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.core.schedule import Schedule
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.heuristics import one_f_one_b
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.heuristics.greedy import Search, greedy
+from adaptpipe.solver.heuristics.greedy_kernel import FAR
+from adaptpipe.solver.heuristics.policy import vary
 from tests.solver.heuristics.shapes import problem
 
 PLACEMENTS: list[str | list[int] | list[list[int]]] = [
@@ -81,21 +85,40 @@ def problems(draw: st.DrawFn) -> tuple[Problem, tuple[int, ...]]:
     return at, sizes
 
 
-@settings(max_examples=150, deadline=None)
-@given(problems(), st.sampled_from(["makespan", "span"]))
+OBJECTIVES: tuple[Objective, ...] = ("makespan", "span")
+
+
+@settings(max_examples=30, deadline=None)
+@given(problems(), st.sampled_from(OBJECTIVES))
 def test_valid_on_every_placement_wherever_one_micro_batch_at_a_time_fits(
-    drawn: tuple[Problem, tuple[int, ...]], objective: str
+    drawn: tuple[Problem, tuple[int, ...]], objective: Objective
 ) -> None:
     at, sizes = drawn
-    values: list[int] = []
-    found = greedy(
-        at, sizes, "span" if objective == "span" else "makespan", on_schedule=lambda _, value: values.append(value)
-    )
-    assert found is not None
-    assert check(at, found) == ()
-    timeline = simulate(at, found)
+    seen: list[tuple[Schedule, int]] = []
+    found = greedy(at, sizes, objective, on_schedule=lambda schedule, value: seen.append((schedule, value)))
+    assert found == seen[-1][0]
+    values = [value for _, value in seen]
     assert values == sorted(set(values), reverse=True)
-    assert values[-1] == (timeline.span if objective == "span" else timeline.makespan)
+    for schedule, value in seen:
+        assert check(at, schedule) == ()
+        assert simulate(at, schedule).value(objective) == value
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(), st.integers(0, 2**32))
+def test_no_policy_gets_stuck(drawn: tuple[Problem, tuple[int, ...]], seed: int) -> None:
+    """A V schedule at its memory limit waits for ever unless room is kept for the oldest micro-batch."""
+    at, sizes = drawn
+    instance = at.instance(sizes)
+    search, random = Search(instance, "makespan"), Random(seed)
+    for policy in random.sample(list(search.grid()), 5):
+        varied = policy
+        for _ in range(10):
+            varied = vary(varied, instance, random)
+        for tried in (policy, varied):
+            search.best = FAR
+            assert search.attempt(tried, FAR) is not None
+            assert check(at, search.schedule()) == ()
 
 
 @pytest.mark.parametrize("placement", ["linear", "v", "bidirectional"])
