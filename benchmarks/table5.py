@@ -6,16 +6,23 @@ bytes for each token of it, of which W frees 32h (h hidden size, a heads, s sequ
 
 from __future__ import annotations
 
+import os
 import platform
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 from adaptpipe.solver import Memory, Problem, Result, solve
 
 from .instances import load
 
 HIDDEN_HEADS = {"1.5b": (2304, 24), "6.2b": (4096, 32), "14.6b": (5120, 40), "28.3b": (6144, 48)}
-ROWS = {"1.5b": (8, (24, 32, 64)), "6.2b": (8, (24, 32, 64)), "14.6b": (16, (48, 64, 128)), "28.3b": (32, (96, 128, 256))}
+ROWS = {
+    "1.5b": (8, (24, 32, 64)),
+    "6.2b": (8, (24, 32, 64)),
+    "14.6b": (16, (48, 64, 128)),
+    "28.3b": (32, (96, 128, 256)),
+}
 SEQUENCE = 1024
 
 
@@ -49,10 +56,20 @@ def _bubble(result: Result) -> str:
     return "–" if result.timeline is None else f"{result.timeline.bubble:.4f}"
 
 
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+
+
 def main() -> None:
     """Print the table."""
     today = datetime.now(tz=UTC).date()
-    print(f"Makespan bubbles at 1x memory, {today}, {platform.machine()}, 2 cores, Python {platform.python_version()}.\n")
+    print(
+        f"Makespan bubbles at 1x memory, {today}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}.\n"
+    )
     print("| model | p | m | 1F1B | ZB-H1 | ours | status | found by | time |")
     print("|---|---|---|---|---|---|---|---|---|")
     for model, (ranks, counts) in ROWS.items():
