@@ -67,9 +67,8 @@ def _processor() -> str:
 def main() -> None:
     """Print the table."""
     today = datetime.now(tz=UTC).date()
-    print(
-        f"Makespan bubbles at 1x memory, {today}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}.\n"
-    )
+    machine = f"{_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    print(f"Makespan bubbles at 1x memory, {today}, {machine}.\n")
     print("| model | p | m | 1F1B | ZB-H1 | ours | status | found by | time |")
     print("|---|---|---|---|---|---|---|---|---|")
     for model, (ranks, counts) in ROWS.items():
