@@ -155,7 +155,7 @@ def compilation_notice() -> str:
 
     home = os.environ.get("NUMBA_CACHE_DIR") or str(Path(solver.__file__).parent)
     if any(Path(home).rglob("*.nbi")):
-        return "starting …"
+        return "loading …"
     return "compiling the simulator and the search; this happens once after installation and takes some ten seconds …"
 
 

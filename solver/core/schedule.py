@@ -79,14 +79,25 @@ class Schedule:
         InputError
             With rank and position of the text that is not an op.
         """
+        # Most ops differ in their micro-batch only: what precedes its number is parsed once.
+        numbers = {str(j): j for j in range(len(sizes))}
+        heads: dict[str, tuple[int, Kind]] = {}
         ops: list[tuple[Op, ...]] = []
         for rank, row in enumerate(rows):
             parsed: list[Op] = []
             for position, text in enumerate(row):
+                head = text.rstrip("0123456789")
+                known, microbatch = heads.get(head), numbers.get(text[len(head) :])
+                if known is not None and microbatch is not None:
+                    parsed.append(Op(known[0], known[1], microbatch))
+                    continue
                 try:
-                    parsed.append(parse_op(text))
+                    op = parse_op(text)
                 except InputError as error:
                     raise InputError(f"rank {rank}, position {position}: {error}") from None
+                parsed.append(op)
+                if op.units is None:
+                    heads[head] = (op.stage, op.kind)
             ops.append(tuple(parsed))
         return cls(placement, tuple(sizes), tuple(ops))
 
@@ -99,10 +110,14 @@ class Schedule:
     def table(self) -> OpTable:
         """The ops as columns."""
         flat = [op for row in self.ops for op in row]
-        columns = np.array(
-            [(op.stage, op.kind, op.microbatch, *(op.units or (-1, -1))) for op in flat], dtype=np.int64
-        ).reshape(-1, 5)
-        stage, kind, microbatch, start, stop = (np.ascontiguousarray(column) for column in columns.T)
+        stage, kind, microbatch = (
+            np.fromiter(column, dtype=np.int64, count=len(flat))
+            for column in ([op.stage for op in flat], [op.kind for op in flat], [op.microbatch for op in flat])
+        )
+        start, stop = np.full(len(flat), -1, dtype=np.int64), np.full(len(flat), -1, dtype=np.int64)
+        for row, op in enumerate(flat):
+            if op.units is not None:
+                start[row], stop[row] = op.units
         offsets = np.cumsum([0] + [len(row) for row in self.ops], dtype=np.int64)
         return OpTable(stage, kind, microbatch, start, stop, offsets)
 

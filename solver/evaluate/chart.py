@@ -65,7 +65,7 @@ def chart(timeline: Timeline) -> Figure:
     ranks = timeline.problem.ranks
     row_inch = 0.62 if ranks <= 16 else 0.42 if ranks <= 32 else 0.28
     # Wide enough for the numbers of some 150 ops on a rank; beyond that the picture only shows the pattern.
-    width, head, foot = min(24.0, max(13.0, 0.15 * max(map(len, timeline.schedule.ops)))), 0.95, 0.55
+    width, head, foot = min(24.0, max(13.0, 0.15 * max(map(len, timeline.schedule.ops)))), 0.8, 0.55
     height = head + foot + row_inch * ranks
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
@@ -173,11 +173,11 @@ def _memory(axes: Axes, timeline: Timeline) -> None:
         axes.step(x, held, where="post", color=GREY, linewidth=0.8)
         limit = problem.memory.limit[rank]
         over = limit is not None and peaks[rank] > limit
-        text = f"{peaks[rank] / BYTES[unit]:,.4g}"
+        text = f"{peaks[rank] / BYTES[unit]:,.6g}"
         if limit is not None:
             if limit <= top:
                 axes.axhline(floor - STRIP * limit / top, color=LIMIT, linewidth=0.8, linestyle=(0, (4, 2)))
-            text += f" / {limit / BYTES[unit]:,.4g}"
+            text += f" / {limit / BYTES[unit]:,.6g}"
         axes.annotate(
             f"{text} {unit}",
             (1, floor - STRIP / 2),
@@ -217,7 +217,7 @@ def _titles(figure: Figure, timeline: Timeline, height: float) -> None:
         0.055,
         1 - 0.45 / height,
         f"makespan {timeline.makespan:,} {problem.unit},  bubble {timeline.bubble:.2%} of the makespan, "
-        f"{timeline.span_bubble:.2%} of the span",
+        f"{timeline.span_bubble:.2%} of the span" + (";  paler: a rank's later stage" if _levels(timeline) > 1 else ""),
         fontsize=10,
         color=INK,
         va="top",
@@ -228,8 +228,6 @@ def _titles(figure: Figure, timeline: Timeline, height: float) -> None:
         handles.append(Patch(facecolor="#C9CFD6", edgecolor=GREY, label="memory held (at right: peak)"))
         if problem.limited:
             handles.append(Line2D([], [], color=LIMIT, linewidth=0.9, linestyle=(0, (4, 2)), label="limit"))
-    if _levels(timeline) > 1:
-        handles.append(Patch(facecolor="white", edgecolor="white", label="paler: later stage of the rank"))
     figure.legend(
         handles=handles,
         loc="upper right",

@@ -47,11 +47,13 @@ def critical_path(timeline: Timeline) -> tuple[Op, ...]:
 
     Examples
     --------
-    >>> from adaptpipe.solver.core.placement import place
-    >>> from adaptpipe.solver.testing import simple_problem
-    >>> from adaptpipe.solver.heuristics import gpipe
     >>> from adaptpipe.solver.evaluate.simulate import simulate
-    >>> problem = simple_problem(place("linear", 2), samples=1)
+    >>> from adaptpipe.solver.heuristics import gpipe
+    >>> problem = Problem.from_dict({
+    ...     "pipeline": {"ranks": 2},
+    ...     "batch": {"samples": 1},
+    ...     "costs": {"forward": 2, "backward_input": 2, "backward_weight": 1},
+    ... })
     >>> [str(op) for op in critical_path(simulate(problem, gpipe(problem)))]
     ['0F0', '1F0', '1B0', '0B0']
     """

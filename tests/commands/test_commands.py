@@ -5,13 +5,18 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from adaptpipe.solver import Problem, Result, Schedule, check, simulate
 from tests.commands.cli import PROBLEM, ROWS, answer, call, write_problem, write_schedule
+from tests.solver.files.test_problem_file import edit
+from tests.strategies import problem_data, schedules_of
 
 DEADLOCK = [["0F0", "0B0", "0F1", "0B1"], ["1F1", "1B1", "1F0", "1B0"]]
 
@@ -185,6 +190,29 @@ def test_bad_files(tmp_path: Path) -> None:
     result = call("check", schedule, schedule)
     assert result.exit_code == 2
     assert "contains unknown field" in result.stderr
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_edit_of_the_files_is_answered_or_refused_with_2(data: st.DataObject) -> None:
+    problem = data.draw(problem_data())
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        order = folder / "schedule.json"
+        data.draw(schedules_of(Problem.from_dict(problem))).save(order)
+        spoilt = {"problem": problem, "schedule": msgspec.json.decode(order.read_bytes())}
+        for _ in range(data.draw(st.integers(1, 3))):
+            which = data.draw(st.sampled_from(["problem", "schedule"]))
+            spoilt[which] = edit(data.draw, spoilt[which])
+        for which, content in spoilt.items():
+            (folder / f"{which}.json").write_bytes(msgspec.json.encode(content))
+        result = call(data.draw(st.sampled_from(["check", "simulate"])), folder / "problem.json", order)
+    assert result.exit_code in (0, 1, 2)
+    assert "internal error" not in result.stderr
+    assert "Traceback" not in result.stderr
+    if result.exit_code == 2:
+        assert result.stdout == ""
+        assert result.stderr.startswith("adaptpipe: ")
 
 
 def raising(error: BaseException) -> Callable[..., Any]:

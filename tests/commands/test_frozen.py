@@ -35,8 +35,9 @@ def describe() -> dict[str, Any]:
                 arguments.append(info.metavar)
             else:
                 default = getattr(parameter.default, "value", parameter.default)
-                flag = kind is bool
-                options[" ".join(info.param_decls)] = {"value": not flag, "default": default}
+                # In an Annotated type the first name stands in the place of the default.
+                names = [info.default, *info.param_decls]
+                options[" ".join(names)] = {"value": kind is not bool, "default": default}
         table[command.name or callback.__name__] = {"arguments": arguments, "options": options}
     codes = {
         "done": 0,

@@ -24,7 +24,8 @@ def result(bound: int, **other: Any) -> Result:
 
 def test_optimal_only_when_the_bound_is_met() -> None:
     assert (result(6).status, result(6).gap) == (Status.OPTIMAL, 0.0)
-    assert (result(5).status, result(5).gap) == (Status.FEASIBLE, pytest.approx(0.2))
+    assert result(5).status is Status.FEASIBLE
+    assert result(5).gap == pytest.approx(0.2)
     assert (result(0).status, result(0).gap) == (Status.FEASIBLE, None)
 
 
