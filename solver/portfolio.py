@@ -56,8 +56,17 @@ class Progress:
 class Portfolio:
     """One run of a method."""
 
-    def __init__(self, problem: Problem, method: Method, objective: Objective, time_limit: float, workers: int,
-                 seed: int, on_progress: Callable[[Progress], None] | None, sizes: Sizes | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        method: Method,
+        objective: Objective,
+        time_limit: float,
+        workers: int,
+        seed: int,
+        on_progress: Callable[[Progress], None] | None,
+        sizes: Sizes | None,
+    ) -> None:
         self.problem, self.method, self.objective, self.sizes = problem, method, objective, sizes
         self.workers, self.seed, self.on_progress = workers, seed, on_progress
         self.started = time.monotonic()
@@ -81,8 +90,16 @@ class Portfolio:
         except KeyboardInterrupt:
             self.reason = "interrupted"
         bound, proven_for = self._proven()
-        return Result(self.method.name, self.objective, self.best, bound, self._elapsed(), found_by=self.found_by,
-                      proven_for=proven_for, reason=self.reason)
+        return Result(
+            self.method.name,
+            self.objective,
+            self.best,
+            bound,
+            self._elapsed(),
+            found_by=self.found_by,
+            proven_for=proven_for,
+            reason=self.reason,
+        )
 
     def _search(self) -> None:
         name = self.method.name
@@ -158,7 +175,10 @@ class Portfolio:
             if not found:
                 self._take(schedule, method.name)
             else:
-                complaint = complaint or f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(schedule)}"
+                complaint = (
+                    complaint
+                    or f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(schedule)}"
+                )
             if self.late:
                 break
         if self.best is None:
@@ -166,8 +186,11 @@ class Portfolio:
 
     def _need(self, schedule: Schedule) -> str:
         peaks = simulate(self.problem, schedule).peak_memory
-        over = [(rank, peak) for rank, peak in enumerate(peaks)
-                if (limit := self.problem.memory.limit[rank]) is not None and peak > limit]
+        over = [
+            (rank, peak)
+            for rank, peak in enumerate(peaks)
+            if (limit := self.problem.memory.limit[rank]) is not None and peak > limit
+        ]
         rank, peak = over[0]
         return f"it needs {peak} B on rank {rank}, and the limit is {self.problem.memory.limit[rank]} B"
 
@@ -198,8 +221,12 @@ class Portfolio:
             if self.value is not None and self.bound_of(sizes) >= self.value:
                 continue
             schedule = greedy(
-                self.problem, sizes, self.objective, time.monotonic() + max(left / 4, left / (len(choices) - index)),
-                lambda found, _: self._take(found, "greedy"), self.bound_of(sizes),
+                self.problem,
+                sizes,
+                self.objective,
+                time.monotonic() + max(left / 4, left / (len(choices) - index)),
+                lambda found, _: self._take(found, "greedy"),
+                self.bound_of(sizes),
             )
             if schedule is not None:
                 self._take(schedule, "greedy")
@@ -229,13 +256,22 @@ class Portfolio:
             if self.value is not None and self.bound_of(sizes) >= self.value:
                 continue
             if self.method.name == "auto" and ops > LARGEST_MODEL:
-                self.reason = f"CP-SAT was left out: {ops} ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
+                self.reason = (
+                    f"CP-SAT was left out: {ops} ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
+                )
                 continue
             share = left if index == len(choices) - 1 else left / 2
             hint = self.best.schedule if self.best is not None and self.best.schedule.sizes == sizes else None
             schedule, bound, _ = solve_cpsat(
-                self.problem, self.objective, hint, self.bound_of(sizes), time.monotonic() + share, self.workers,
-                self.seed, lambda found, _: self._take(found, "cpsat"), sizes=sizes,
+                self.problem,
+                self.objective,
+                hint,
+                self.bound_of(sizes),
+                time.monotonic() + share,
+                self.workers,
+                self.seed,
+                lambda found, _: self._take(found, "cpsat"),
+                sizes=sizes,
             )
             self._bounds[sizes] = max(self._bounds[sizes], bound)
             if schedule is not None:

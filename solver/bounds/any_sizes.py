@@ -10,7 +10,7 @@ from ..core.placement import Placement
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array
-from .paths import F, PASS, REST, Paths
+from .paths import PASS, REST, F, Paths
 
 LARGEST_TABLE = 1 << 18
 """Entries of the table of sums, beyond which the cheapest price per sample stands in for it."""

@@ -51,7 +51,8 @@ def most(pieces: Pieces, room: int) -> int:
 def most_of_two(first: Pieces, second: Pieces, room: int, forced: int = 0) -> int:
     """The same for two kinds at once, of which `forced` pieces of the first are there in any case.
 
-    Where all pieces of the first kind hold the same, every number of them is tried; otherwise both are relaxed together.
+    Where all pieces of the first kind hold the same, every number of them is tried; otherwise both kinds are relaxed
+    together.
     """
     if not first.equal or len(first.held) == 0 or first.held[0] == 0:
         return most(first + second, room)
@@ -71,7 +72,8 @@ def _table(pieces: Pieces, rooms: Array) -> Array:
     rooms = np.maximum(rooms, 0)
     if pieces.equal and not pieces.divisible:
         sums = np.concatenate([[0], np.cumsum(np.sort(ticks)[::-1])])
-        return free + sums[np.minimum(rooms // held[0], len(ticks))]
+        counted: Array = free + sums[np.minimum(rooms // held[0], len(ticks))]
+        return counted
     order = np.argsort(-(ticks / held), kind="stable")
     ticks, held = ticks[order], held[order]
     time, room = np.concatenate([[0], np.cumsum(ticks)]), np.concatenate([[0], np.cumsum(held)])

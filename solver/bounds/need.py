@@ -34,8 +34,9 @@ def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None) -> str:
     ...     "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
     ...     "memory": {"activation": [3, 5], "retained": 1, "static": 1, "limit": 5},
     ... })
-    >>> infeasible(problem)
-    'rank 1 needs 6 B for one micro-batch alone (static 1 B, activations 5 B), above its limit of 5 B; the smallest limit with a schedule is 6 B'
+    >>> print(infeasible(problem))
+    rank 1 needs 6 B for one micro-batch alone (static 1 B, activations 5 B), above its limit of 5 B; the smallest
+    limit with a schedule is 6 B
     """
     if sizes is not None:
         count = len(sizes)

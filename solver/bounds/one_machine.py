@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from .paths import F, PASS, REST, Paths
+from .paths import PASS, REST, F, Paths
 
 
 def one_machine(paths: Paths, rank: int) -> int:
@@ -21,8 +21,9 @@ def one_machine(paths: Paths, rank: int) -> int:
     Source: J. R. Jackson's preemptive rule; J. Carlier, The one-machine sequencing problem, EJOR 11 (1982).
     """
     where = paths.instance.rank == rank
-    head, ticks, tail = (np.concatenate([part[row][where] for row in (F, PASS, REST)]) for part in
-                         (paths.head, paths.ticks, paths.tail))
+    head, ticks, tail = (
+        np.concatenate([part[row][where] for row in (F, PASS, REST)]) for part in (paths.head, paths.ticks, paths.tail)
+    )
     jobs = sorted(zip(head.tolist(), ticks.tolist(), tail.tolist(), strict=True))
     ready: list[tuple[int, int]] = []
     time = best = 0

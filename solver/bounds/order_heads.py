@@ -10,7 +10,7 @@ from numba import njit
 
 from ..core.instance import UNLIMITED, Instance
 from ..core.schedule import Array
-from .paths import F, PASS, REST, Paths
+from .paths import PASS, REST, F, Paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,13 @@ def order_heads(paths: Paths) -> OrderHeads | None:
     if not applies(instance):
         return None
     count = instance.microbatches
-    room = np.array([UNLIMITED if limit >= UNLIMITED else limit - static
-                     for limit, static in zip(instance.limit.tolist(), instance.static.tolist(), strict=True)],
-                    dtype=np.int64)[instance.rank[:, 0]]
+    room = np.array(
+        [
+            UNLIMITED if limit >= UNLIMITED else limit - static
+            for limit, static in zip(instance.limit.tolist(), instance.static.tolist(), strict=True)
+        ],
+        dtype=np.int64,
+    )[instance.rank[:, 0]]
     held, kept = instance.activation[:, 0], instance.retained[:, 0]
     window = np.where(held > 0, np.minimum(np.maximum(room, 0) // np.maximum(held, 1), count), count)
     if (window == 0).any():
@@ -77,8 +81,20 @@ def order_heads(paths: Paths) -> OrderHeads | None:
     lag_there, lag_back = paths.lag[0, :, 0, 0].copy(), paths.lag[1, :, 0, 1].copy()
     forward = np.zeros((instance.stages, count), dtype=np.int64)
     backward = np.zeros_like(forward)
-    _fill(count, room, held, kept, window, paths.ticks[F, :, 0].copy(), paths.ticks[PASS, :, 0].copy(),
-          paths.ticks[REST, :, 0].copy(), lag_there, lag_back, forward, backward)
+    _fill(
+        count,
+        room,
+        held,
+        kept,
+        window,
+        paths.ticks[F, :, 0].copy(),
+        paths.ticks[PASS, :, 0].copy(),
+        paths.ticks[REST, :, 0].copy(),
+        lag_there,
+        lag_back,
+        forward,
+        backward,
+    )
     return OrderHeads(forward, backward, window)
 
 
@@ -105,8 +121,18 @@ def _since(starts: Array, b: int, f: int, w: int, k: int, tf: int, ti: int, tw: 
 
 @njit(cache=True)
 def _fill(
-    count: int, room: Array, held: Array, kept: Array, window: Array, tf: Array, ti: Array, tw: Array,
-    there: Array, back: Array, forward: Array, backward: Array,
+    count: int,
+    room: Array,
+    held: Array,
+    kept: Array,
+    window: Array,
+    tf: Array,
+    ti: Array,
+    tw: Array,
+    there: Array,
+    back: Array,
+    forward: Array,
+    backward: Array,
 ) -> None:  # pragma: no cover
     """Fill the tables, shape (S, count), micro-batch after micro-batch: down the stages and up again."""
     stages = len(room)

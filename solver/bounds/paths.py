@@ -53,7 +53,8 @@ class Paths:
     @cached_property
     def whole(self) -> Array:
         """Least time that a rank works on a backward, weight gradient included, shape (S, m)."""
-        return self.ticks[PASS] + self.ticks[REST]
+        whole: Array = self.ticks[PASS] + self.ticks[REST]
+        return whole
 
     def _topological(self) -> tuple[tuple[int, int], ...]:
         stages, done, order = self.instance.stages, set[int](), list[tuple[int, int]]()

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core.instance import UNLIMITED
 from ..core.schedule import Array
 from .knapsack import Pieces, most, most_of_two
-from .paths import F, NEVER, PASS, Paths
+from .paths import NEVER, PASS, F, Paths
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,10 @@ class Rank:
         return UNLIMITED if limit >= UNLIMITED else limit - int(instance.static[self.rank])
 
     @cached_property
-    def where(self) -> Array:
+    def where(self) -> npt.NDArray[np.bool_]:
         """Which stages and micro-batches the rank runs, shape (S, m)."""
-        return self.paths.instance.rank == self.rank
+        where: npt.NDArray[np.bool_] = self.paths.instance.rank == self.rank
+        return where
 
     @cached_property
     def groups(self) -> tuple[tuple[Array, Array], ...]:

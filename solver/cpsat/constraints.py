@@ -96,14 +96,17 @@ def span(v: Variables) -> None:
 def first_ops_at_once(v: Variables) -> None:
     """Every rank starts its first op as soon as its input is there, as the simulator does.
 
-    With one class in order, the first op of a rank is the first micro-batch's F at its first stage, and so it is at all
-    ranks before. Without this, an optimum of the span may let a rank begin late, which no order of ops alone can say:
-    its value is a bound, and a schedule's may be above.
+    With one class in order, the first op of a rank is the first micro-batch's F at its first stage; where that holds at
+    all stages before, too, it starts at its head. Without this, an optimum of the span may let a rank begin late, which
+    no order of ops alone can say: its value is a bound, and a schedule's may be above.
     """
     heads = paths(v.prices.instance).head[0]
     (members,) = v.classes()
-    for rank in range(v.prices.instance.ranks):
-        stage = int((v.prices.instance.rank == rank).any(axis=1).argmax())
+    seen: set[int] = set()
+    for stage, rank in enumerate(v.prices.instance.rank[:, members[0]].tolist()):
+        if rank in seen:
+            return
+        seen.add(rank)
         v.model.add(v.forward[stage][members[0]] == int(heads[stage, members[0]]) // v.prices.step)
 
 

@@ -11,7 +11,7 @@ from ..core.problem import Problem
 from ..core.schedule import Array, Schedule
 from ..evaluate import kernel
 from ..evaluate.simulate import op_inputs, op_ticks
-from .prices import Prices
+from .prices import Mask, Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class HintTimes:
     forward: Array
     backward: Array
     weight: Array
-    fused: Array
+    fused: Mask
 
 
 def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool) -> HintTimes | None:
@@ -48,15 +48,16 @@ def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool)
         rows = np.flatnonzero(table.kind == kind)
         times[kind][table.stage[rows], table.microbatch[rows]] = start[rows]
         order[kind][table.stage[rows], table.microbatch[rows]] = position[rows]
-    fused = times[Kind.B] >= 0
-    backward = np.where(fused, times[Kind.B], times[Kind.I])
-    ranking = np.where(fused, order[Kind.B], order[Kind.I])
+    whole = times[Kind.B] >= 0
+    backward = np.where(whole, times[Kind.B], times[Kind.I])
+    ranking = np.where(whole, order[Kind.B], order[Kind.I])
     # A fused op where the model has none is I and W in a row: B is no shorter there.
-    unfused = fused & ~prices.fusible
+    unfused = whole & ~prices.fusible
     weight = np.where(unfused, backward + prices.backward_input, times[Kind.W])
     weight_order = np.where(unfused, ranking, order[Kind.W])
-    weight = np.where(fused & ~unfused, backward, weight)
-    forward, fused = times[Kind.F], fused & ~unfused
+    fused: Mask = whole & prices.fusible
+    weight = np.where(fused, backward, weight)
+    forward = times[Kind.F]
     if fifo:
         for group in range(int(prices.group.max()) + 1):
             members = np.flatnonzero(prices.group == group)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from ortools.sat.python import cp_model
+from ortools.sat.python import cp_model_helper
 
 from .variables import Point, Variables
 
-Literal = cp_model.IntVar
+Literal = cp_model_helper.Literal
 Lit = Literal | bool
 Key = tuple[int, int]
 """(stage, micro-batch)."""
@@ -23,12 +23,7 @@ def threshold_applies(v: Variables, rank: int) -> bool:
     """Whether a rank has one stage, one class that passes in order, and backwards that are never fused."""
     instance = v.prices.instance
     stages = np.flatnonzero((instance.rank == rank).any(axis=1))
-    return (
-        v.fifo
-        and len(stages) == 1
-        and int(v.prices.group.max()) == 0
-        and not v.prices.fusible[stages[0]].any()
-    )
+    return v.fifo and len(stages) == 1 and int(v.prices.group.max()) == 0 and not v.prices.fusible[stages[0]].any()
 
 
 def threshold(v: Variables, rank: int, room: int) -> None:
@@ -102,7 +97,9 @@ class _Counter:
     def _passes_first(self, i: int, j: int) -> bool:
         """Whether micro-batch i is j, or passes every stage before j does."""
         prices = self.v.prices
-        return i == j or (self.v.fifo and bool(prices.group[i] == prices.group[j] and prices.place[i] < prices.place[j]))
+        return i == j or (
+            self.v.fifo and bool(prices.group[i] == prices.group[j] and prices.place[i] < prices.place[j])
+        )
 
     def _forward_before(self, one: Key, other: Key) -> Lit:
         """Whether the F of one comes before that of the other."""
@@ -141,10 +138,20 @@ class _Counter:
                 v.model.add(later[0] >= end[0]).only_enforce_if(~before)
                 others.append((other, before))
         kept = int(v.prices.instance.retained[key])
-        self._limit(key, start, v.backward_finish(*key), others, {other for other, _ in others}, kept, v.fused[key[0]][key[1]])
+        self._limit(
+            key, start, v.backward_finish(*key), others, {other for other, _ in others}, kept, v.fused[key[0]][key[1]]
+        )
 
-    def _limit(self, key: Key, start: Point, finish: Point, others: list[tuple[Key, Lit]], open_: set[Key], own: int,
-               unless: Literal | None) -> None:
+    def _limit(
+        self,
+        key: Key,
+        start: Point,
+        finish: Point,
+        others: list[tuple[Key, Lit]],
+        open_: set[Key],
+        own: int,
+        unless: Literal | None,
+    ) -> None:
         v, terms, constant = self.v, list[tuple[Lit, int]](), own
         sources: dict[int, list[tuple[int, Literal, Literal]]] = {}
         for other, before in others:

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
+import numpy.typing as npt
 
 from ..core.instance import UNLIMITED, Instance
 from ..core.schedule import Array
+
+Mask = npt.NDArray[np.bool_]
 
 LONGEST = 2**45
 """Longest horizon, in the model's steps: far below where CP-SAT refuses a model for possible overflow."""
@@ -52,7 +55,7 @@ class Prices:
     room: Array
     group: Array
     place: Array
-    fusible: Array
+    fusible: Mask
 
     @property
     def horizon(self) -> int:
@@ -82,7 +85,18 @@ def prices(instance: Instance) -> Prices:
             room[rank] = UNLIMITED
     swells = (instance.retained > instance.activation) & (room[instance.rank] < UNLIMITED)
     faster = instance.backward < instance.backward_input + instance.backward_weight
+    forward, short, weight, whole, lag = (part // step for part in parts)
     return Prices(
-        instance, step, exact, *(part // step for part in parts), room=room,
-        group=np.array([names.index(key) for key in keys], dtype=np.int64), place=place, fusible=faster | swells,
+        instance=instance,
+        step=step,
+        exact=exact,
+        forward=forward,
+        backward_input=short,
+        backward_weight=weight,
+        backward=whole,
+        lag=lag,
+        room=room,
+        group=np.array([names.index(key) for key in keys], dtype=np.int64),
+        place=place,
+        fusible=faster | swells,
     )

@@ -92,6 +92,8 @@ def _parameters(workers: int, seed: int, deterministic: bool) -> cp_model.CpSolv
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers, parameters.random_seed = workers, seed
+    # Ctrl-C is the caller's: the library's own handler aborts the process when another thread gets the signal.
+    parameters.catch_sigint_signal = False
     # Loading the hint and starting to search matter more than a presolve that takes the time limit.
     parameters.cp_model_probing_level, parameters.linearization_level, parameters.symmetry_level = 0, 0, 0
     parameters.interleave_search = deterministic
@@ -101,8 +103,16 @@ def _parameters(workers: int, seed: int, deterministic: bool) -> cp_model.CpSolv
 class _Search:
     """The best schedule and bound, over one or two models."""
 
-    def __init__(self, problem: Problem, objective: Objective, scaled: Prices, hint: Schedule | None, bound: int,
-                 deadline: float, on_incumbent: OnIncumbent | None) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        scaled: Prices,
+        hint: Schedule | None,
+        bound: int,
+        deadline: float,
+        on_incumbent: OnIncumbent | None,
+    ) -> None:
         self.problem, self.objective, self.prices = problem, objective, scaled
         self.best, self.bound, self.deadline, self.infeasible = hint, bound, deadline, False
         self.value = None if hint is None else simulate(problem, hint).value(objective)
@@ -114,7 +124,9 @@ class _Search:
         """Whether the best schedule meets the bound."""
         return self.value is not None and self.value <= self.bound
 
-    def run(self, solver: cp_model.CpSolver, fifo: bool, extra: tuple[Constraint, ...], bounds: bool, share: float) -> None:
+    def run(
+        self, solver: cp_model.CpSolver, fifo: bool, extra: tuple[Constraint, ...], bounds: bool, share: float
+    ) -> None:
         """Build one model and search it, for a share of the time that is left."""
         now = time.monotonic()
         deadline = now + share * (self.deadline - now)
@@ -123,8 +135,16 @@ class _Search:
         above = None if self.value is None else -(-self.value // step) if self.prices.exact else None
         try:
             # The search below gets at least as much time as the model took to build.
-            model, v = build(self.prices, self.objective, times, self.bound // step, above, now + (deadline - now) / 2,
-                             fifo=fifo, extra=extra)
+            model, v = build(
+                self.prices,
+                self.objective,
+                times,
+                self.bound // step,
+                above,
+                now + (deadline - now) / 2,
+                fifo=fifo,
+                extra=extra,
+            )
         except OutOfTime:
             return
         left = deadline - time.monotonic()
@@ -182,7 +202,8 @@ class _Watch(cp_model.CpSolverSolutionCallback):
         super().__init__()
         self.found: SimpleQueue[tuple[dict[int, int], float]] = SimpleQueue()
         self.status: cp_model.CpSolverStatus | None = None
-        self.bound, self.error = 0.0, None
+        self.bound = 0.0
+        self.error: Exception | None = None
         self._solver: cp_model.CpSolver | None = None
         rows = [*v.forward, *v.backward, *v.weight]
         self._variables = [variable for row in rows for variable in row]
@@ -195,7 +216,8 @@ class _Watch(cp_model.CpSolverSolutionCallback):
             status = solver.solve(model, self)
             self.bound = solver.best_objective_bound
             self.status = status
-        except Exception as error:  # noqa: BLE001 - handed to the thread that waits
+        except Exception as error:
+            # It is raised again by the thread that waits.
             self.error = error
 
     def on_solution_callback(self) -> None:

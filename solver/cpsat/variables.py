@@ -10,7 +10,7 @@ from ortools.sat.python import cp_model
 from .hint import HintTimes
 from .prices import Prices
 
-End = cp_model.LinearExprT
+End = cp_model.LinearExpr
 Point = tuple[End, int]
 """A moment in the model, and its value in the hint (-1: no hint)."""
 
@@ -49,8 +49,9 @@ class Variables:
         The value that is minimised.
     """
 
-    def __init__(self, model: cp_model.CpModel, prices: Prices, horizon: int, hint: HintTimes | None, fifo: bool,
-                 deadline: float) -> None:
+    def __init__(
+        self, model: cp_model.CpModel, prices: Prices, horizon: int, hint: HintTimes | None, fifo: bool, deadline: float
+    ) -> None:
         self.model, self.prices, self.horizon, self.hint, self.fifo = model, prices, horizon, hint, fifo
         self.deadline, self._made = deadline, 0
         instance = prices.instance
@@ -59,8 +60,8 @@ class Variables:
         self.backward = [[self.moment(f"{s}I{j}", self._value("backward", s, j)) for j in count] for s in stages]
         self.weight = [[self.moment(f"{s}W{j}", self._value("weight", s, j)) for j in count] for s in stages]
         self.fused: list[list[cp_model.IntVar | None]] = [[None] * len(count) for _ in stages]
-        self.backward_end: list[list[End]] = [[0] * len(count) for _ in stages]
-        self.done: list[list[End]] = [[0] * len(count) for _ in stages]
+        self.backward_end: list[list[End]] = [list(row) for row in self.backward]
+        self.done: list[list[End]] = [list(row) for row in self.weight]
         self.intervals: list[list[cp_model.IntervalVar]] = [[] for _ in range(instance.ranks)]
         for s in stages:
             for j in count:
@@ -163,5 +164,7 @@ class Variables:
     def classes(self) -> list[list[int]]:
         """The micro-batches of each class, in order."""
         group = self.prices.group
-        return [sorted(np.flatnonzero(group == g).tolist(), key=lambda j: int(self.prices.place[j]))
-                for g in range(int(group.max()) + 1)]
+        return [
+            sorted(np.flatnonzero(group == g).tolist(), key=lambda j: int(self.prices.place[j]))
+            for g in range(int(group.max()) + 1)
+        ]
