@@ -104,8 +104,10 @@ def run(
     split = np.zeros((stages, count), np.bool_)
     arrive_f = np.full((stages, count), FAR, np.int64)
     arrive_b = np.full((stages, count), FAR, np.int64)
-    ended_f = np.full((stages, count), FAR, np.int64)
     arrive_f[0, :] = release
+    # The same order without the waits for `release`, as the simulator will time it: inputs, and each rank's clock.
+    ready_f, ready_b = np.zeros((stages, count), np.int64), np.zeros((stages, count), np.int64)
+    tight = np.zeros(ranks, np.int64)
     hold = np.zeros((count, ranks), np.int64)
     rest = np.zeros((count, ranks), np.int64)
     left = np.zeros((count, ranks), np.int64)
@@ -214,8 +216,10 @@ def run(
         s = stage_of[chosen]
         end = now
         done = 0
+        begin = tight[r]
         if kind == 0:
             j = next_f[chosen]
+            begin = max(begin, ready_f[s, j])
             next_f[chosen] += 1
             relaxed = False
             if age[j] < 0:
@@ -229,13 +233,13 @@ def run(
             rest[j, r] -= take
             done = forward[s, j]
             end = now + done
-            ended_f[s, j] = end
             turn[r] = 1
             todo -= 1
             if s + 1 < stages:
                 q = rank[s + 1, j]
                 there = end + lag_forward[s + 1, j]
                 arrive_f[s + 1, j] = there
+                ready_f[s + 1, j] = begin + done + lag_forward[s + 1, j]
                 wake[q] = min(wake[q], max(clock[q], there))
             else:
                 arrive_b[s, j] = end
@@ -259,6 +263,7 @@ def run(
                 else:
                     fuse = True
             if kind == 1:
+                begin = max(begin, ready_b[s, j])
                 next_b[chosen] += 1
                 relaxed = False
                 base[r] -= activation[s, j]
@@ -280,8 +285,9 @@ def run(
                 end = now + done
                 if s > 0:
                     q = rank[s - 1, j]
-                    there = max(ended_f[s - 1, j], end + lag_backward[s - 1, j])
+                    there = end + lag_backward[s - 1, j]
                     arrive_b[s - 1, j] = there
+                    ready_b[s - 1, j] = begin + done + lag_backward[s - 1, j]
                     wake[q] = min(wake[q], max(clock[q], there))
                 while oldest[r] < born and left[order[oldest[r]], r] == 0:
                     oldest[r] += 1
@@ -295,10 +301,11 @@ def run(
         codes[r, made[r]] = (kind * stages + s) * count + j
         made[r] += 1
         if opened[r] < 0:
-            opened[r] = now
+            opened[r] = begin
         clock[r] = end
         wake[r] = end
         work[r] -= done
-        value = max(value, end - (opened[r] if span else 0))
-        if end + work[r] - (opened[r] if span else 0) >= best:
+        tight[r] = begin + done
+        value = max(value, tight[r] - (opened[r] if span else 0))
+        if tight[r] + work[r] - (opened[r] if span else 0) >= best:
             return FAR

@@ -88,7 +88,7 @@ def problems(draw: st.DrawFn) -> tuple[Problem, tuple[int, ...]]:
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "span")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problems(), st.sampled_from(OBJECTIVES))
 def test_valid_on_every_placement_wherever_one_micro_batch_at_a_time_fits(
     drawn: tuple[Problem, tuple[int, ...]], objective: Objective
@@ -104,7 +104,7 @@ def test_valid_on_every_placement_wherever_one_micro_batch_at_a_time_fits(
         assert simulate(at, schedule).value(objective) == value
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems(), st.integers(0, 2**32))
 def test_no_policy_gets_stuck(drawn: tuple[Problem, tuple[int, ...]], seed: int) -> None:
     """A V schedule at its memory limit waits for ever unless room is kept for the oldest micro-batch."""
