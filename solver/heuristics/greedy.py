@@ -126,7 +126,7 @@ class Search:
             yield self._took(policy, self.best)
         random, ops = Random(0), 3 * self.instance.stages * self.instance.microbatches
         fusing = fusing_helps(self.instance)
-        for _ in range(min(_MOST, 10 * ops, _STEPS // ops)):
+        for _ in range(min(_MOST, 30 * ops, _STEPS // ops)):
             if not in_time() or self.policy is None:
                 return
             # Steps to the side are taken too: many changes of a policy change nothing by themselves.

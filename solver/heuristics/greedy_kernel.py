@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
 from ..core.schedule import Array
+
+Flags = npt.NDArray[np.bool_]
 
 FAR = 2**62
 """A time that never comes."""
@@ -15,7 +18,7 @@ RULES = 5
 """Places in the array of a policy's rules, and their number; see `run`."""
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def safe(
     rank: int, take: int, age: int, room: int, base: int, oldest: int, order: Array, hold: Array, rest: Array
 ) -> bool:  # pragma: no cover
@@ -43,7 +46,21 @@ def safe(
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
+def longest_kept(
+    start: int, stop: int, stage_of: Array, next_w: Array, next_b: Array, split: Flags, age: Array
+) -> int:  # pragma: no cover
+    """Chunk of start..stop-1 whose pending W belongs to the oldest micro-batch; moves `next_w` over fused backwards."""
+    chosen = -1
+    for c in range(start, stop):
+        while next_w[c] < next_b[c] and not split[stage_of[c], next_w[c]]:
+            next_w[c] += 1
+        if next_w[c] < next_b[c] and (chosen < 0 or age[next_w[c]] < age[next_w[chosen]]):
+            chosen = c
+    return chosen
+
+
+@njit(cache=True, error_model="numpy")
 def run(
     first: Array,
     stage_of: Array,
@@ -198,11 +215,7 @@ def run(
             continue
 
         if kind == 2:
-            for c in range(first[r], first[r + 1]):
-                while next_w[c] < next_b[c] and not split[stage_of[c], next_w[c]]:
-                    next_w[c] += 1
-                if next_w[c] < next_b[c] and (chosen < 0 or age[next_w[c]] < age[next_w[chosen]]):
-                    chosen = c
+            chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age)
             size = backward_weight[stage_of[chosen], next_w[chosen]]
             if (
                 pending[r] <= rules[r, KEEP]
@@ -253,12 +266,7 @@ def run(
                 # I does not fit. A pending W may make the room; with none left, B needs nothing.
                 if pending[r] > 0:
                     kind = 2
-                    chosen = -1
-                    for c in range(first[r], first[r + 1]):
-                        while next_w[c] < next_b[c] and not split[stage_of[c], next_w[c]]:
-                            next_w[c] += 1
-                        if next_w[c] < next_b[c] and (chosen < 0 or age[next_w[c]] < age[next_w[chosen]]):
-                            chosen = c
+                    chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age)
                     s = stage_of[chosen]
                 else:
                     fuse = True
