@@ -69,7 +69,7 @@ def solve(
     ... })
     >>> result = solve(problem, time_limit=10)
     >>> str(result.status), result.value
-    ('OPTIMAL', 12)
+    ('OPTIMAL', 13)
     """
     chosen = find_method(method)
     if objective not in ("makespan", "span"):
@@ -120,7 +120,7 @@ def compare(
     ...     "costs": {"forward": 2, "backward_input": 2, "backward_weight": 1},
     ... })
     >>> [(result.method, result.value) for result in compare(problem, ["gpipe", "zbh1"])]
-    [('GPipe', 14), ('ZB-H1', 12)]
+    [('GPipe', 15), ('ZB-H1', 13)]
     """
     chosen = [find_method(name) for name in methods] if methods is not None else list(METHODS)
     results = []

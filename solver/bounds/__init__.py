@@ -40,7 +40,7 @@ def lower_bound(problem: Problem, objective: Objective = "makespan", sizes: tupl
     ...     "costs": {"forward": 2, "backward_input": 2, "backward_weight": 1},
     ... })
     >>> lower_bound(problem)
-    12
+    13
     """
     if sizes is None and len(problem.sizes) > 1:
         return any_sizes(problem, objective)

@@ -69,7 +69,7 @@ def _table(pieces: Pieces, rooms: Array) -> Array:
     ticks, held = pieces.ticks[pieces.held > 0], pieces.held[pieces.held > 0]
     if len(ticks) == 0:
         return np.full(len(rooms), free, dtype=np.int64)
-    rooms = np.maximum(rooms, 0)
+    rooms = np.clip(rooms, 0, int(held.sum()))
     if pieces.equal and not pieces.divisible:
         sums = np.concatenate([[0], np.cumsum(np.sort(ticks)[::-1])])
         counted: Array = free + sums[np.minimum(rooms // held[0], len(ticks))]

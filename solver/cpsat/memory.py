@@ -6,6 +6,7 @@ the start of an I where `retained` is above `activation`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -153,21 +154,29 @@ class _Counter:
         unless: Literal | None,
     ) -> None:
         v, terms, constant = self.v, list[tuple[Lit, int]](), own
+        instance, counted = v.prices.instance, [(other, before) for other, before in others if before is not False]
+        if own + sum(int(max(instance.activation[o], instance.retained[o])) for o, _ in counted) <= self.room:
+            return
         sources: dict[int, list[tuple[int, Literal, Literal]]] = {}
-        for other, before in others:
-            if before is False:
-                continue
+        forced = {} if unless is not None else self._forced(own, counted, open_)
+        for other, before in counted:
             s, j = other
-            held, kept = int(v.prices.instance.activation[other]), int(v.prices.instance.retained[other])
+            held, kept = int(instance.activation[other]), int(instance.retained[other])
             terms.append((before, held))
-            swells = kept > held
-            if other not in open_ and not swells:
-                continue
             if other not in open_:
                 continue
+            must_end, must_be_done = forced.get(other, (False, False))
+            if must_be_done:
+                v.model.add(start[0] >= v.done_finish(*other)[0])
+                terms.append((True, -held))
+                continue
             done = v.after(start, v.done_finish(*other))
-            if swells:
+            if kept > held:
                 terms += [(self._swollen(start, finish, other, done), kept - held), (done, -held)]
+                continue
+            if must_end:
+                v.model.add(start[0] >= v.backward_finish(*other)[0])
+                terms += [(True, kept - held), (done, -kept)]
                 continue
             ended = v.after(start, v.backward_finish(*other))
             v.model.add_implication(done, ended)
@@ -180,6 +189,33 @@ class _Counter:
             if unless is not None:
                 limit.only_enforce_if(~unless)
         self._in_order(sources)
+
+    def _forced(self, own: int, counted: Sequence[tuple[Key, Lit]], open_: set[Key]) -> dict[Key, tuple[bool, bool]]:
+        """Backwards that must have ended, and be done, whatever else is freed.
+
+        What surely was taken, less the room, must be freed. All others of the open ones may free theirs; the rest is
+        for one stage's own, of a class that passes in order: the first n of it, n times what one frees.
+        """
+        v, instance, found = self.v, self.v.prices.instance, dict[Key, tuple[bool, bool]]()
+        sure = [key for key, before in counted if before is True]
+        short = own + sum(int(instance.activation[key]) for key in sure) - self.room
+        able = [key for key in sure if key in open_]
+        every = sum(int(instance.activation[key]) for key in able)
+        rows: dict[tuple[int, int], list[Key]] = {}
+        for key in able:
+            rows.setdefault((key[0], int(v.prices.group[key[1]])), []).append(key)
+        for (s, _), keys in rows.items():
+            keys.sort(key=lambda key: int(v.prices.place[key[1]]))
+            held, kept, count = int(instance.activation[keys[0]]), int(instance.retained[keys[0]]), len(keys)
+            if not v.fifo or kept > held or held == 0:
+                continue
+            rest = short - (every - held * count)
+            weights = rest - (held - kept) * count
+            ended = max(0, -(-rest // held))
+            done = max(0, -(-weights // kept)) if kept and not v.prices.fusible[s].any() else 0
+            for n, key in enumerate(keys):
+                found[key] = (n < max(ended, done), n < done)
+        return found
 
     def _swollen(self, start: Point, finish: Point, other: Key, done: Literal) -> Literal:
         """A literal that is true where an I of `other` has started before the point, and its W has not ended."""

@@ -1,0 +1,224 @@
+"""solve and compare: honest status, the best of all parts, never nothing where there is something."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, Status, check, compare, simulate, solve
+from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
+from adaptpipe.solver.methods import METHODS
+from adaptpipe.solver.portfolio import LARGEST_MODEL, Progress
+from tests.solver.bounds.test_bounds import published
+from tests.strategies import problems
+
+TABLE_5 = {
+    "unit": "us",
+    "pipeline": {"ranks": 8},
+    "batch": {"samples": 24},
+    "costs": {"forward": 18522, "backward_input": 18086, "backward_weight": 9337},
+    "links": {"latency": 601},
+    "memory": {"unit": "MB", "activation": 201, "retained": 74, "limit": 1608},
+}
+
+
+def affine(fixed: int, samples: int, sizes: list[int], limit: int | None = None) -> Problem:
+    cost = {"fixed": fixed, "per_sample": 10}
+    memory: dict[str, Any] = {"activation": {"fixed": 0, "per_sample": 5}, "retained": {"fixed": 0, "per_sample": 2}}
+    return Problem.from_dict(
+        {
+            "pipeline": {"ranks": 3},
+            "batch": {"samples": samples, "microbatch_sizes": sizes},
+            "costs": dict.fromkeys(("forward", "backward_input", "backward_weight"), cost),
+            "memory": memory | ({} if limit is None else {"limit": limit}),
+        }
+    )
+
+
+@pytest.mark.parametrize("method", ["auto", "cpsat"])
+def test_table_5_is_proven(method: str) -> None:
+    result = solve(Problem.from_dict(TABLE_5), method, time_limit=60)
+    assert result.status is Status.OPTIMAL
+    assert result.proven_for == "problem"
+    assert result.timeline is not None
+    assert round(result.timeline.bubble, 4) == 0.1585
+
+
+@settings(max_examples=40)
+@given(problems(max_ranks=3, max_samples=5), st.sampled_from(("makespan", "span")), st.sampled_from(("auto", "greedy")))
+def test_a_schedule_wherever_there_is_one(problem: Problem, objective: Any, method: str) -> None:
+    result = solve(problem, method, objective=objective, time_limit=0.3, workers=1)
+    assert (result.status is Status.INFEASIBLE) == bool(infeasible(problem))
+    if result.timeline is None:
+        assume(infeasible(problem))
+        assert result.reason == infeasible(problem)
+        with pytest.raises(NoAnswerError, match=r"needs"):
+            _ = result.schedule
+        return
+    assert not check(problem, result.schedule)
+    assert result.value is not None
+    assert lower_bound(problem, objective) <= result.bound <= result.value
+    assert instance_bound(problem.instance(result.schedule.sizes), objective) <= result.value
+    assert (result.status is Status.OPTIMAL) == (result.value == result.bound)
+    assert simulate(problem, result.schedule).value(objective) == result.value
+
+
+@given(problems(max_ranks=3, max_samples=5), st.sampled_from([m.name for m in METHODS if m.build is not None]))
+def test_a_heuristic_gives_its_schedule_or_says_why_not(problem: Problem, name: str) -> None:
+    try:
+        result = solve(problem, name)
+    except InputError:
+        # It does not exist for this placement.
+        return
+    if result.timeline is None:
+        assert result.status in (Status.INFEASIBLE, Status.UNKNOWN)
+        assert "limit" in result.reason
+        return
+    assert not check(problem, result.schedule)
+    assert result.bound <= (result.value or 0)
+
+
+def test_a_heuristic_beyond_the_limit_names_rank_need_and_limit() -> None:
+    result = solve(published(4, 8, 0.5), "gpipe")
+    assert result.status is Status.UNKNOWN
+    assert result.reason.startswith("GPipe does not keep the memory limit: rank 0, position 2: 0F2 brings")
+    assert result.reason.endswith("it needs 1608 B on rank 0, and the limit is 402 B")
+
+
+def test_progress_falls_and_ends_at_the_answer() -> None:
+    seen: list[Progress] = []
+    result = solve(published(4, 8, 0.75), time_limit=60, on_progress=seen.append)
+    values = [progress.value for progress in seen]
+    assert values == sorted(set(values), reverse=True)
+    assert (result.value, result.bound, result.found_by) == (5319, 5319, seen[-1].found_by)
+    assert all(progress.bound <= progress.value for progress in seen)
+    assert all(progress.gap == progress.value / progress.bound - 1 for progress in seen)
+
+
+def test_auto_stops_where_the_bound_is_met() -> None:
+    seen: list[Progress] = []
+    result = solve(published(8, 64, 2), time_limit=60, on_progress=seen.append)
+    assert result.status is Status.OPTIMAL
+    assert result.found_by != "cpsat"
+
+
+def test_auto_leaves_large_models_to_the_heuristics_and_says_so() -> None:
+    problem = published(16, 64, 0.6, v=True)
+    result = solve(problem, time_limit=1)
+    assert result.status is Status.FEASIBLE
+    assert result.reason == f"CP-SAT was left out: 6144 ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
+
+
+@pytest.mark.parametrize("samples", [8, 32])
+def test_the_shortest_time_limit_still_gives_a_schedule(samples: int) -> None:
+    """UNKNOWN at the limit though a heuristic's schedule was known (google/or-tools#3750, d-krupke/cpsat-primer#52)."""
+    problem = published(8, samples, 1)
+    before = time.monotonic()
+    result = solve(problem, "cpsat", time_limit=0.05)
+    assert time.monotonic() - before < 30, "not even near the time that a proof without a bound takes"
+    assert result.timeline is not None
+    assert result.status in (Status.OPTIMAL, Status.FEASIBLE)
+
+
+def test_micro_batches_pass_alone_where_nothing_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr("adaptpipe.solver.heuristics.greedy.greedy", nothing)
+    result = solve(published(3, 4, 0.34), "greedy")
+    assert result.found_by == "one-by-one"
+    assert result.value == 4 * (3 * (185 + 181 + 93) + 4 * 6)
+
+
+def test_interrupted_keeps_the_best() -> None:
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    result = solve(published(4, 8, 0.75), on_progress=interrupt)
+    assert result.reason == "interrupted"
+    assert result.status is Status.FEASIBLE
+
+
+def test_sizes_are_chosen_among_near_uniform_counts() -> None:
+    """Large fixed costs want few micro-batches, none wants many."""
+    few, many = solve(affine(40, 24, list(range(1, 25)))), solve(affine(0, 24, list(range(1, 25))))
+    assert few.timeline is not None
+    assert many.timeline is not None
+    assert len(few.schedule.sizes) < 8 < len(many.schedule.sizes)
+    assert few.proven_for == "sizes"
+    one_by_one = [solve(affine(40, 24, list(range(1, 25))), sizes=sizes).value or 0 for sizes in [(1,) * 24, (24,)]]
+    assert few.value is not None
+    assert few.value < min(one_by_one)
+
+
+def test_sizes_that_do_not_fit_are_passed_over() -> None:
+    result = solve(affine(1000, 6, [1, 2, 3, 6], limit=12), time_limit=20)
+    assert result.timeline is not None
+    assert max(result.schedule.sizes) <= 2
+    assert result.value is not None
+    assert result.bound <= result.value
+
+
+def test_given_sizes_are_kept_and_the_proof_is_for_them() -> None:
+    problem = affine(5, 6, [1, 2, 3])
+    result = solve(problem, "cpsat", sizes=(1, 2, 3), time_limit=30)
+    assert result.schedule.sizes == (1, 2, 3)
+    assert result.status is Status.OPTIMAL
+    assert result.proven_for == "sizes"
+
+
+def test_cut_weight_gradients_keep_the_proof_to_our_bound() -> None:
+    """The model's weight gradients are whole; where they can be cut, its optimum is no bound of the problem."""
+    problem = published(4, 8, 0.75)
+    cut = replace(problem, weight_units=((46, 47),) * 4, backward=None)
+    result = solve(cut, "cpsat", time_limit=3)
+    assert result.value is not None
+    assert result.bound == lower_bound(cut) <= result.value
+
+
+def test_compare_gives_every_method_that_exists_and_one_bound() -> None:
+    results = compare(published(4, 8, 1), time_limit=5)
+    names = [result.method for result in results]
+    assert names[:3] == ["auto", "cpsat", "greedy"]
+    assert "1F1B" in names
+    assert "ZB-V" not in names
+    assert {result.bound for result in results if result.timeline is not None} == {4563}
+    value = {result.method: result.value for result in results}
+    assert value["1F1B-split"] == 4806
+    assert value["ZB-H1"] == 4563
+
+
+def test_compare_says_why_a_named_method_is_missing() -> None:
+    (result,) = compare(published(4, 8, 1), ["zbv"])
+    assert result.timeline is None
+    assert "ZB-V" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "best"}, r"method: 'best' is none of auto, cpsat"),
+        ({"objective": "bubble"}, r"objective: 'bubble' is neither makespan nor span"),
+        ({"time_limit": 0}, r"time limit: 0 is not a positive number of seconds"),
+        ({"time_limit": float("nan")}, r"time limit: nan is not a positive"),
+        ({"workers": 0}, r"workers: 0 is below 1"),
+        ({"sizes": (3,)}, r"sizes: 3 samples in all, and the batch has 8"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        solve(published(4, 8, 1), **options)
+    if "method" in options:
+        with pytest.raises(InputError, match=message):
+            compare(published(4, 8, 1), [options["method"]])
+
+
+def test_a_schedule_is_what_it_says() -> None:
+    result = solve(published(4, 8, 1))
+    assert isinstance(result.schedule, Schedule)
+    assert result.row()["bound"] == 4563
