@@ -104,7 +104,8 @@ class Portfolio:
     def _search(self) -> None:
         name = self.method.name
         if name != "greedy":
-            for method in METHODS:
+            # The later ones are the better ones: where one meets the bound, the others need not be tried.
+            for method in reversed(METHODS):
                 if method.build is not None and not self.met:
                     self._heuristic(method)
         if not self.met:
@@ -173,7 +174,7 @@ class Portfolio:
             schedule = method.build(self.problem, sizes)
             found = check(self.problem, schedule)
             if not found:
-                self._take(schedule, method.name)
+                self._take(schedule, method.name, checked=True)
             else:
                 complaint = (
                     complaint
@@ -205,7 +206,7 @@ class Portfolio:
                 # It does not exist for this placement, or for these sizes.
                 continue
             if not check(self.problem, schedule):
-                self._take(schedule, method.name)
+                self._take(schedule, method.name, checked=True)
 
     def _greedy(self) -> None:
         from .heuristics.greedy import greedy
@@ -272,10 +273,14 @@ class Portfolio:
                 self.seed,
                 lambda found, _: self._take(found, "cpsat"),
                 sizes=sizes,
+                on_note=self._note,
             )
             self._bounds[sizes] = max(self._bounds[sizes], bound)
             if schedule is not None:
                 self._take(schedule, "cpsat")
+
+    def _note(self, text: str) -> None:
+        self.reason = f"CP-SAT was left out: {text}"
 
     # The best so far
 
@@ -300,12 +305,12 @@ class Portfolio:
     def _elapsed(self) -> float:
         return time.monotonic() - self.started
 
-    def _take(self, schedule: Schedule, found_by: str) -> None:
+    def _take(self, schedule: Schedule, found_by: str, checked: bool = False) -> None:
         timeline = simulate(self.problem, schedule)
         value = timeline.value(self.objective)
         if self.value is not None and value >= self.value:
             return
-        assert not check(self.problem, schedule), "only valid schedules are taken"
+        assert checked or not check(self.problem, schedule), "only valid schedules are taken"
         self.best, self.found_by = timeline, found_by
         if self.on_progress is not None:
             bound, _ = self._proven()

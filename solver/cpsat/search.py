@@ -40,6 +40,7 @@ def solve_cpsat(
     *,
     sizes: tuple[int, ...] | None = None,
     fifo: bool = True,
+    on_note: Callable[[str], None] | None = None,
 ) -> tuple[Schedule | None, int, bool]:
     """Search a schedule and a proof with CP-SAT.
 
@@ -69,6 +70,8 @@ def solve_cpsat(
         Samples of each micro-batch; None: the hint's, or the problem's default.
     fifo
         Whether micro-batches that are alike pass in order, which is without loss.
+    on_note
+        Told why the search was left out, where it was.
 
     Returns
     -------
@@ -85,6 +88,8 @@ def solve_cpsat(
         search.run(parameters, fifo, (constraints.first_ops_at_once,), bounds=False, share=0.5)
     if not search.met:
         search.run(parameters, fifo, (), bounds=True, share=1.0)
+    if search.note and on_note is not None:
+        on_note(search.note)
     return search.best, search.bound, search.infeasible
 
 
@@ -116,7 +121,7 @@ class _Search:
         self.problem, self.objective, self.prices = problem, objective, scaled
         self.best, self.bound, self.deadline, self.infeasible = hint, bound, deadline, False
         self.value = None if hint is None else simulate(problem, hint).value(objective)
-        self._report = on_incumbent
+        self._report, self.note = on_incumbent, ""
         self.whole = scaled.instance.unit_ticks.shape[2] == 2
 
     @property
@@ -146,6 +151,9 @@ class _Search:
                 extra=extra,
             )
         except OutOfTime:
+            self.note = (
+                f"the model of {self.prices.instance.before.shape[0]} ops takes longer to build than there is time"
+            )
             return
         left = deadline - time.monotonic()
         if left <= 0:
@@ -158,7 +166,7 @@ class _Search:
             self._follow(watch, thread, v, deadline)
         finally:
             if thread.is_alive():
-                watch.stop_search()
+                solver.stop_search()
                 thread.join(GRACE_S)
         if bounds and self.whole and watch.status is not None:
             self._conclude(watch, above is None)
@@ -204,14 +212,12 @@ class _Watch(cp_model.CpSolverSolutionCallback):
         self.status: cp_model.CpSolverStatus | None = None
         self.bound = 0.0
         self.error: Exception | None = None
-        self._solver: cp_model.CpSolver | None = None
         rows = [*v.forward, *v.backward, *v.weight]
         self._variables = [variable for row in rows for variable in row]
         self._variables += [literal for row in v.fused for literal in row if literal is not None]
 
     def solve(self, solver: cp_model.CpSolver, model: cp_model.CpModel) -> None:
         """Solve; what goes wrong is kept for the thread that waits."""
-        self._solver = solver
         try:
             status = solver.solve(model, self)
             self.bound = solver.best_objective_bound

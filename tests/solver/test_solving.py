@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -118,9 +117,7 @@ def test_auto_leaves_large_models_to_the_heuristics_and_says_so() -> None:
 def test_the_shortest_time_limit_still_gives_a_schedule(samples: int) -> None:
     """UNKNOWN at the limit though a heuristic's schedule was known (google/or-tools#3750, d-krupke/cpsat-primer#52)."""
     problem = published(8, samples, 1)
-    before = time.monotonic()
     result = solve(problem, "cpsat", time_limit=0.05)
-    assert time.monotonic() - before < 30, "not even near the time that a proof without a bound takes"
     assert result.timeline is not None
     assert result.status in (Status.OPTIMAL, Status.FEASIBLE)
 

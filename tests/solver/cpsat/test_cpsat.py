@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from ortools.sat.python import cp_model
 
 from adaptpipe.solver import Problem, Schedule, check, simulate
 from adaptpipe.solver.bounds import infeasible, lower_bound
@@ -121,11 +123,34 @@ def test_a_deadline_in_the_past_gives_the_hint_back() -> None:
 
 
 def test_a_model_too_large_for_the_time_is_not_built() -> None:
-    problem = published(16, 256, 1, v=True)
-    hint = None
-    before = time.monotonic()
-    assert solve_cpsat(problem, hint=hint, bound=7, deadline=soon(0.5)) == (None, 7, False)
-    assert time.monotonic() - before < 30, "the whole model takes minutes"
+    problem, notes = published(16, 256, 1, v=True), list[str]()
+    assert solve_cpsat(problem, bound=7, deadline=soon(0.5), on_note=notes.append) == (None, 7, False)
+    assert notes == ["the model of 24576 ops takes longer to build than there is time"]
+
+
+def test_a_solver_that_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit holds in the presolve too, which looks at it rarely."""
+    released, ended = Event(), Event()
+
+    def stuck(*_: object) -> None:
+        released.wait()
+        ended.set()
+
+    monkeypatch.setattr(cp_model.CpSolver, "solve", stuck)
+    problem = published(2, 3, 1)
+    hint = one_f_one_b(problem)
+    assert solve_cpsat(problem, hint=hint, bound=7, deadline=soon(0.2)) == (hint, 7, False)
+    assert not ended.is_set()
+    released.set()
+
+
+def test_what_goes_wrong_in_the_solver_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(cp_model.CpSolver, "solve", broken)
+    with pytest.raises(MemoryError, match="no room"):
+        solve_cpsat(published(2, 3, 1), deadline=soon())
 
 
 def test_each_incumbent_is_told_and_is_better_than_the_last() -> None:
