@@ -12,7 +12,7 @@ from ..core.result import Objective
 from ..core.schedule import Array
 from .paths import PASS, REST, F, Paths
 
-LARGEST_TABLE = 1 << 18
+LARGEST_TABLE = 1 << 15
 """Entries of the table of sums, beyond which the cheapest price per sample stands in for it."""
 
 

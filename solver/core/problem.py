@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .division import fewest, uniform_counts
 from .errors import InputError
 from .placement import Placement
 
@@ -266,13 +267,7 @@ class Problem:
 
     def uniform_counts(self) -> tuple[int, ...]:
         """Counts m for which the near-uniform division (sizes that differ by one at most) uses allowed sizes only."""
-        legal = set(self.sizes)
-        found = []
-        for count in range(-(-self.samples // self.sizes[-1]), self.samples // self.sizes[0] + 1):
-            base, larger = divmod(self.samples, count)
-            if base in legal and (not larger or base + 1 in legal):
-                found.append(count)
-        return tuple(found)
+        return tuple(sorted(uniform_counts(self.samples, self.sizes)))
 
     def uniform_sizes(self, count: int) -> tuple[int, ...]:
         """Near-uniform division of the batch into `count` micro-batches, the smaller ones first."""
@@ -287,23 +282,24 @@ class Problem:
         InputError
             When no sum of allowed sizes gives the batch.
         """
-        counts = self.uniform_counts()
-        if counts:
-            return self.uniform_sizes(counts[-1])
-        reach: list[tuple[int, ...] | None] = [()] + [None] * self.samples
-        for total in range(1, self.samples + 1):
-            for size in self.sizes:
-                before = reach[total - size] if size <= total else None
-                best = reach[total]
-                if before is not None and (best is None or len(before) + 1 < len(best)):
-                    reach[total] = (*before, size)
-        sizes = reach[self.samples]
+        most = next(uniform_counts(self.samples, self.sizes), None)
+        return self.fewest_sizes() if most is None else self.uniform_sizes(most)
+
+    def fewest_sizes(self) -> tuple[int, ...]:
+        """The division into fewest micro-batches, ascending.
+
+        Raises
+        ------
+        InputError
+            When no sum of allowed sizes gives the batch.
+        """
+        sizes = fewest(self.samples, self.sizes)
         if sizes is None:
             raise InputError(
                 f"batch.samples: {self.samples} is no sum of the sizes {list(self.sizes)}; "
                 "change batch.samples or allow another size in batch.microbatch_sizes"
             )
-        return tuple(sorted(sizes))
+        return sizes
 
     @classmethod
     def load(cls, path: str | Path) -> Problem:
