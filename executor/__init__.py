@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .launcher import launch
     from .lowering import lower
     from .pipeline import Pipeline
-    from .profiling import bare_problem, measure
+    from .profiling import bare_problem, measure, message_reserve
     from .program import Program
     from .report import OpRecord, StepReport
 
@@ -21,7 +21,7 @@ _HOME = {
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launcher": ("launch",),
     "lowering": ("lower",),
-    "profiling": ("bare_problem", "measure"),
+    "profiling": ("bare_problem", "measure", "message_reserve"),
     "pipeline": ("Pipeline",),
     "program": ("Program",),
     "report": ("OpRecord", "StepReport"),
@@ -42,6 +42,7 @@ __all__ = [
     "launch",
     "lower",
     "measure",
+    "message_reserve",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
@@ -16,6 +17,8 @@ from adaptpipe.solver import Kind, Measurement, Op, Part, Placement, Problem, Pr
 
 from .pipeline import Loss, Pipeline
 from .report import OpRecord
+from .transport import WINDOW
+from .weights import coverage
 
 T = TypeVar("T")
 
@@ -83,11 +86,15 @@ def measure(
         buffer.copy_(value)
     for parameter, grad in grads:
         parameter.grad = grad
-    static = {
-        s: n for part in _gather({s: _static_bytes(stage) for s, stage in stages.items()}) for s, n in part.items()
-    }
+    own = {s: (_static_bytes(stage), coverage(stage)) for s, stage in stages.items()}
+    fixed = {s: values for part in _gather(own) for s, values in part.items()}
     parts = tuple(
-        Part(f"stage {s}", static[s], tuple(_measurement(s, size, found[size]) for size in sorted(found)))
+        Part(
+            name=f"stage {s}",
+            static=fixed[s][0],
+            measurements=tuple(_measurement(s, size, found[size]) for size in sorted(found)),
+            deferred=fixed[s][1],
+        )
         for s in range(placement.stage_count)
     )
     latency, bandwidth = _link(parts, delays)
@@ -101,6 +108,26 @@ class _Samples:
         self.seconds: dict[int, list[float]] = defaultdict(list)
         self.held: dict[int, list[int]] = defaultdict(list)
         self.message: dict[int, list[int]] = defaultdict(list)
+
+
+def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
+    """For each rank, bytes that messages may hold besides its ops: the windows of its receives, and as much in flight.
+
+    Parameters
+    ----------
+    profile
+        One part for each stage; messages count at the largest size measured.
+    placement
+        Stage to rank.
+    """
+    reserve = [0] * placement.ranks
+    for row in placement.stages:
+        for stage, (here, there) in enumerate(pairwise(row)):
+            if here != there:
+                message = max(m.message for m in profile.parts[stage].measurements)
+                for rank in (here, there):  # one end sends activations and receives gradients, the other the reverse
+                    reserve[rank] += 2 * WINDOW * message
+    return tuple(reserve)
 
 
 def bare_problem(placement: Placement, samples: int, sizes: Sequence[int]) -> Problem:

@@ -25,6 +25,10 @@ from .route import Route
 _FOREVER = timedelta(days=1)  # gloo breaks the connection when it times out; the limits that count are ours
 
 
+WINDOW = 2
+"""How many received messages may wait in one channel."""
+
+
 class Transport:
     """All channels of this rank. Made by `connect`.
 
@@ -87,7 +91,7 @@ class Transport:
 
 
 def connect(
-    routes: Sequence[Route], *, window: int = 2, timeout_s: float = 600.0, device: torch.device | None = None
+    routes: Sequence[Route], *, window: int = WINDOW, timeout_s: float = 600.0, device: torch.device | None = None
 ) -> Transport:
     """Open the channels; all ranks of the default group call it with the same routes in the same order.
 

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from adaptpipe.solver import InputError
-
-from .common import emit, json_option, table
+from .common import emit, json_option, require_writable, table
 from .run import require_torch
 from .run_file import load_run
 
@@ -33,8 +31,7 @@ def profile(
     from .training import configure, profile_rank
 
     configure(spec)
-    if output is not None and not output.parent.is_dir():
-        raise InputError(f"{output}: the folder {output.parent} is not there; make it first")
+    require_writable(output)
     measured = launch(profile_rank, spec.ranks, spec)[0]
     problem = measured.problem(spec.place(), spec.samples, spec.microbatch_sizes, name=file.stem)
     if output is not None:
@@ -50,8 +47,15 @@ def profile(
             times = (m.forward_s, m.backward_input_s, m.backward_weight_s, m.backward_s)
             held = (m.activation, m.retained, m.message)
             rows.append(
-                [part.name, str(m.size), *(f"{t * 1e3:.2f}" for t in times), *(f"{b / 2**20:.2f}" for b in held)]
+                [
+                    part.name,
+                    str(m.size),
+                    *(f"{t * 1e3:.2f}" for t in times),
+                    *(f"{b / 2**20:.3g}" for b in held),
+                    f"{part.deferred:.0%}",
+                ]
             )
-    table(["stage", "size", "F ms", "I ms", "W ms", "B ms", "after F MiB", "after I MiB", "message MiB"], rows)
+    table(["stage", "size", "F ms", "I ms", "W ms", "B ms", "after F MiB", "after I MiB", "message MiB", "in W"], rows)
     speed = "" if measured.bandwidth is None else f" + bytes / {measured.bandwidth / 1e9:.2f} GB/s"
+    print("in W: share of the stage's parameters whose gradient W computes; the others' is part of I")
     print(f"message: {measured.latency_s * 1e3:.2f} ms{speed}; device: {measured.device}")

@@ -50,6 +50,7 @@ def run(
                 {
                     "run": [row.as_dict() for row in rows],
                     "ratio": rows[1].measured_s / rows[0].measured_s,
+                    "result": outcome.ours.row(),
                     "out": str(folder),
                 }
             )
@@ -86,9 +87,12 @@ class Row:
     name: str
     predicted_s: float
     measured_s: float
+    spread_s: tuple[float, float]
+    call_s: float
     bubble: float
     predicted_peaks: tuple[int, ...]
     measured_peaks: tuple[int, ...]
+    received: tuple[int, ...]
     first_loss: float
     last_loss: float
     gradient_error: float
@@ -100,9 +104,11 @@ class Row:
             "predicted_step_s": self.predicted_s,
             "measured_step_s": self.measured_s,
             "measured_over_predicted": self.measured_s / self.predicted_s,
+            "measured_call_s": self.call_s,
             "bubble": self.bubble,
             "predicted_peak_bytes": list(self.predicted_peaks),
             "measured_peak_bytes": list(self.measured_peaks),
+            "measured_received_bytes": list(self.received),
             "first_loss": self.first_loss,
             "last_loss": self.last_loss,
             "gradient_error": self.gradient_error,
@@ -121,9 +127,12 @@ def _row(spec: RunSpec, outcome: Outcome, index: int) -> Row:
         name=result.found_by or result.method,
         predicted_s=predicted_s(result),
         measured_s=trained.step_s,
+        spread_s=trained.spread_s,
+        call_s=trained.call_s,
         bubble=timeline.bubble,
         predicted_peaks=tuple(peak - fixed for peak, fixed in zip(timeline.peak_memory, static, strict=True)),
         measured_peaks=trained.peaks,
+        received=trained.received,
         first_loss=trained.losses[0],
         last_loss=trained.losses[-1],
         gradient_error=trained.gradient_error,
@@ -155,29 +164,34 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
     table(
         ["", *(row.name for row in rows)],
         [
-            ["step, predicted (makespan)", *(f"{row.predicted_s * 1e3:.1f} ms" for row in rows)],
-            ["step, measured (median)", *(f"{row.measured_s * 1e3:.1f} ms" for row in rows)],
+            ["makespan of a step, predicted", *(f"{row.predicted_s * 1e3:.1f} ms" for row in rows)],
+            ["makespan, measured (median)", *(f"{row.measured_s * 1e3:.1f} ms" for row in rows)],
+            ["  shortest to longest", *(f"{a * 1e3:.1f} to {b * 1e3:.1f} ms" for a, b in (r.spread_s for r in rows))],
             ["measured / predicted", *(f"{row.measured_s / row.predicted_s:.3f}" for row in rows)],
+            ["call of step, measured (median)", *(f"{row.call_s * 1e3:.1f} ms" for row in rows)],
             ["makespan bubble, predicted", *(f"{row.bubble:.1%}" for row in rows)],
-            ["peak MiB by rank, predicted", *(_mib(row.predicted_peaks) for row in rows)],
-            ["peak MiB by rank, measured", *(_mib(row.measured_peaks) for row in rows)],
+            ["peak of live activations by rank, predicted", *(_mib(row.predicted_peaks) for row in rows)],
+            ["peak of live activations by rank, measured", *(_mib(row.measured_peaks) for row in rows)],
+            ["messages not yet taken by rank, measured", *(_mib(row.received) for row in rows)],
             [f"loss, step 1 to {spec.steps}", *(f"{row.first_loss:.3f} to {row.last_loss:.3f}" for row in rows)],
             ["gradients = unsplit model's", *(_equal(row.gradient_error) for row in rows)],
         ],
     )
     predicted = rows[1].predicted_s / rows[0].predicted_s
     measured = rows[1].measured_s / rows[0].measured_s
-    status = outcome.ours.status
+    scope = "the problem measured" if outcome.ours.proven_for == "problem" else "these micro-batch sizes"
+    deferred = ", ".join(f"{part.deferred:.0%}" for part in outcome.profile.parts)
     print(
         f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured; "
-        f"ours is {status} for the problem measured"
+        f"ours is {outcome.ours.status} for {scope}"
     )
+    print(f"share of the parameters whose gradient W computes, by stage: {deferred}; the others' is part of I")
     print(f"written to {folder}: problem.json, and of both schedules .json, .png and .trace.json (open in Perfetto)")
     print(f"next: --set ranks=4, --set data=FILE, --set memory_limit=none, or adaptpipe compare {folder}/problem.json")
 
 
 def _mib(peaks: tuple[int, ...]) -> str:
-    return ", ".join(f"{peak / 2**20:.1f}" for peak in peaks)
+    return ", ".join(f"{peak / 2**20:.3g}" for peak in peaks) + " MiB"
 
 
 def _equal(error: float) -> str:

@@ -13,6 +13,7 @@ from adaptpipe.solver import InputError, Placement, place
 from adaptpipe.solver.files.reading import convert, read_data
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 
 
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +34,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     method, objective, time_limit
         How our schedule is found, as in `adaptpipe solve`; the limit in seconds.
     baseline
-        The schedule to compare with.
+        The schedule to compare with; "" is the usual one of the placement: 1F1B (linear), Interleaved1F1B (loop),
+        ZB-V (v), else GPipe.
     memory_limit
         For each rank: "baseline" (the baseline's own peak), "none", or bytes.
     profile_sizes
@@ -51,21 +53,31 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     samples: Count = 8
     microbatch_sizes: Annotated[list[Count], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
     steps: Count = 20
-    learning_rate: Annotated[float, msgspec.Meta(gt=0)] = 1e-3
+    learning_rate: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1e-3
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
     data: str = ""
     method: str = "auto"
     objective: Literal["makespan", "span"] = "makespan"
-    time_limit: Annotated[float, msgspec.Meta(gt=0)] = 10.0
-    baseline: str = "1F1B"
-    memory_limit: Literal["baseline", "none"] | Count = "baseline"
+    time_limit: Seconds = 10.0
+    baseline: str = ""
+    memory_limit: Literal["baseline", "none"] | Annotated[int, msgspec.Meta(ge=1, le=2**53)] = "baseline"
     profile_sizes: list[Count] = msgspec.field(default_factory=list)
     out: str = "runs/run"
-    timeout_s: Annotated[float, msgspec.Meta(gt=0)] = 120.0
+    timeout_s: Seconds = 120.0
 
     def place(self) -> Placement:
         """Stage to rank."""
-        return place(self.placement, self.ranks, self.stages_per_rank or (2 if self.placement == "v" else 1))
+        default = 2 if self.placement in ("v", "wave") else 1
+        try:
+            return place(self.placement, self.ranks, self.stages_per_rank or default)
+        except InputError as error:
+            raise InputError(str(error).removeprefix("pipeline.")) from None
+
+    @property
+    def baseline_name(self) -> str:
+        """The baseline's method."""
+        usual = {"linear": "1F1B", "loop": "Interleaved1F1B", "v": "ZB-V"}
+        return self.baseline or usual.get(self.placement, "GPipe")
 
 
 def load_run(path: str | Path, settings: Sequence[str] = ()) -> RunSpec:

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptpipe.executor import OpRecord, Pipeline, bare_problem, measure
+from adaptpipe.executor import OpRecord, Pipeline, bare_problem, measure, message_reserve
 from adaptpipe.models import (
     GPTConfig,
     MLPConfig,
@@ -25,7 +26,7 @@ from adaptpipe.models import (
     split_text,
     training_batches,
 )
-from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, simulate
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, check
 from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve
 
@@ -43,9 +44,13 @@ class Trained:
     losses
         Mean loss of each step's batch.
     steps_s
-        Seconds of each step, from its first op on any rank to its last.
+        Seconds of each step, from the start of its first op on any rank to the end of its last: the measured makespan.
+    calls_s
+        Seconds of each call of `step` on the slowest rank: the batch cut, the ops, and the loss told to all.
     peaks
         For each rank, the most bytes held by live activations and queued weight gradients.
+    received
+        For each rank, the most bytes of messages that had arrived and were not taken yet.
     gradient_error
         Largest relative error of a parameter's first-step gradient against the unsplit model's.
     records
@@ -54,14 +59,27 @@ class Trained:
 
     losses: tuple[float, ...]
     steps_s: tuple[float, ...]
+    calls_s: tuple[float, ...]
     peaks: tuple[int, ...]
+    received: tuple[int, ...]
     gradient_error: float
     records: tuple[tuple[OpRecord, ...], ...]
 
     @property
     def step_s(self) -> float:
-        """Median seconds of a step, the first two left out."""
+        """Median measured makespan, the first two steps left out."""
         return median(self.steps_s[2:] or self.steps_s)
+
+    @property
+    def spread_s(self) -> tuple[float, float]:
+        """Shortest and longest measured makespan, the first two steps left out."""
+        counted = self.steps_s[2:] or self.steps_s
+        return min(counted), max(counted)
+
+    @property
+    def call_s(self) -> float:
+        """Median seconds of a call, the first two steps left out."""
+        return median(self.calls_s[2:] or self.calls_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +101,17 @@ def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], 
     InputError
         When the methods, the batch, the model's keys, the split or the text do not fit.
     """
-    find_method(spec.baseline)
-    find_method(spec.method)
-    bare_problem(spec.place(), spec.samples, spec.microbatch_sizes)
+    bare = bare_problem(spec.place(), spec.samples, spec.microbatch_sizes)
+    for key, name in (("baseline", spec.baseline_name), ("method", spec.method)):
+        method = find_method(name)
+        if method.build is not None:
+            try:
+                method.build(bare, None)
+            except InputError:
+                raise InputError(
+                    f"{key} = {name!r}: does not exist with placement = {spec.placement!r} on {spec.ranks} ranks; "
+                    f"choose another {key} or placement"
+                ) from None
     keys = dict(spec.model)
     kind = keys.pop("kind", None)
     if not isinstance(kind, str):
@@ -98,7 +124,9 @@ def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], 
     parts = split_layers(layers, stages, [first, *config.layer_parameters[1:]])
     text = load_text(spec.data or None)
     length = config.sequence if isinstance(config, GPTConfig) else config.inputs
-    return config, parts, split_text(text, length)[0]
+    train = split_text(text, length)[0]
+    training_batches(config, train, spec.samples, spec.seed)  # refuses a text that the model cannot take
+    return config, parts, train
 
 
 def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:
@@ -123,22 +151,24 @@ def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result]:
         When either has no schedule.
     """
     placement = spec.place()
-    free = profile.problem(placement, spec.samples, spec.microbatch_sizes, name=spec.out)
-    unlimited = solve(free, spec.baseline, objective=spec.objective)
-    if unlimited.timeline is None:
-        raise NoAnswerError(f"baseline {spec.baseline}: {unlimited.reason}")
+    reserve = message_reserve(profile, placement)
+    free = profile.problem(placement, spec.samples, spec.microbatch_sizes, reserve=reserve, name=Path(spec.out).name)
+    baseline = solve(free, spec.baseline_name, objective=spec.objective, time_limit=spec.time_limit)
+    if baseline.timeline is None:
+        raise NoAnswerError(f"baseline {spec.baseline_name}: {baseline.reason}")
     limits: tuple[int | None, ...]
     if spec.memory_limit == "baseline":
-        limits = unlimited.timeline.peak_memory
+        limits = baseline.timeline.peak_memory
     else:
         limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
     problem = replace(free, memory=replace(free.memory, limit=limits))
-    baseline = solve(problem, spec.baseline, objective=spec.objective)
     _tell(0, f"solving for at most {spec.time_limit:g} s")
     ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit)
-    for result in (baseline, ours):
-        if result.timeline is None:
-            raise NoAnswerError(f"{result.method}: {result.reason}")
+    if ours.timeline is None:
+        raise NoAnswerError(f"{ours.method}: {ours.reason}")
+    over = check(problem, baseline.schedule)
+    if over:
+        raise NoAnswerError(f"baseline {spec.baseline_name}: {over[0].message}; raise memory_limit")
     return problem, baseline, ours
 
 
@@ -208,8 +238,8 @@ class _Learner:
         self.stages, self.error = stages, 0.0
         self._pipeline = pipeline
         self._losses: list[float] = []
-        self._steps_s: list[float] = []
-        self._peak = 0
+        self._calls_s: list[float] = []
+        self._peak = self._received = 0
         self._records: list[tuple[OpRecord, ...]] = []
         parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
         self._optimizer = torch.optim.AdamW(parameters, lr=spec.learning_rate)
@@ -218,8 +248,9 @@ class _Learner:
         dist.barrier()  # so that a step's time is this schedule's alone
         self._losses.append(self._pipeline.step(batch, target))
         report = self._pipeline.report
-        self._steps_s.append(report.step_s)
+        self._calls_s.append(report.step_s)
         self._peak = max(self._peak, report.peak_bytes)
+        self._received = max(self._received, report.received_bytes)
         self._records.append(report.records)
 
     def update(self) -> None:
@@ -227,19 +258,24 @@ class _Learner:
         self._optimizer.zero_grad()
 
     def gather(self) -> Trained:
-        """What all ranks saw: a step takes as long as on the slowest of them."""
-        whole: list[tuple[list[float], int, list[tuple[OpRecord, ...]]] | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(whole, (self._steps_s, self._peak, self._records))
+        """What all ranks saw."""
+        whole: list[tuple[list[float], int, int, list[tuple[OpRecord, ...]]] | None] = [None] * dist.get_world_size()
+        dist.all_gather_object(whole, (self._calls_s, self._peak, self._received, self._records))
         ranks = [each for each in whole if each is not None]
-        longest = [max(steps) for steps in zip(*(each[0] for each in ranks), strict=True)]
-        middle = median(longest[2:] or longest)
-        typical = min(range(len(longest)), key=lambda step: abs(longest[step] - middle))
+        steps = []
+        for records in zip(*(each[3] for each in ranks), strict=True):
+            ran = [record for row in records for record in row]
+            steps.append(max(record.end_s for record in ran) - min(record.start_s for record in ran))
+        middle = median(steps[2:] or steps)
+        typical = min(range(len(steps)), key=lambda step: abs(steps[step] - middle))
         return Trained(
             losses=tuple(self._losses),
-            steps_s=tuple(longest),
+            steps_s=tuple(steps),
+            calls_s=tuple(max(calls) for calls in zip(*(each[0] for each in ranks), strict=True)),
             peaks=tuple(each[1] for each in ranks),
+            received=tuple(each[2] for each in ranks),
             gradient_error=self.error,
-            records=tuple(each[2][typical] for each in ranks),
+            records=tuple(each[3][typical] for each in ranks),
         )
 
 
@@ -284,5 +320,4 @@ def predicted_s(result: Result) -> float:
     from adaptpipe.solver.core.problem import SECONDS
 
     assert result.timeline is not None
-    timeline = simulate(result.timeline.problem, result.schedule)
-    return float(timeline.makespan * SECONDS[timeline.problem.unit])
+    return float(result.timeline.makespan * SECONDS[result.timeline.problem.unit])

@@ -42,11 +42,24 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A layer or a stage: its static bytes, and its costs at several micro-batch sizes (ascending)."""
+    """A layer or a stage.
+
+    Parameters
+    ----------
+    name
+        For people.
+    static
+        Bytes of weights, gradients and optimizer state.
+    measurements
+        Costs at several micro-batch sizes, ascending.
+    deferred
+        Share of the parameters whose gradient W computes; the others' is part of I.
+    """
 
     name: str
     static: int
     measurements: tuple[Measurement, ...]
+    deferred: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,8 @@ class Profile:
         """Problem with one stage for each part.
 
         Durations are rounded up to whole ticks. With one size that was measured, costs are what was measured; otherwise
-        they are a least-squares line over the sizes, `fixed + per_sample * size`, with neither below 0.
+        they are a least-squares line over the sizes, `fixed + per_sample * size`, with neither below 0. The line of
+        bytes is raised until no measured size lies above it, so that a limit which holds here holds in a run.
 
         Raises
         ------
@@ -146,6 +160,8 @@ def _cost(part: Part, field: str, sizes: tuple[int, ...], quantum: Fraction) -> 
     if len(sizes) == 1 and sizes[0] in values:
         return _round_up(values[sizes[0]], quantum)
     fixed, slope = _line(sorted(values.items()))
+    if quantum == 1:  # bytes
+        fixed = max(0.0, *(value - slope * size for size, value in values.items()))
     if len(sizes) == 1:
         return _round_up(fixed + slope * sizes[0], quantum)
     return Affine(_round_up(fixed, quantum), _round_up(slope, quantum))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from adaptpipe.solver import Affine, InputError, Measurement, Part, Profile, place
 from adaptpipe.solver.core.problem import price
@@ -74,3 +76,18 @@ def test_ticks_are_rounded_up_never_down() -> None:
     assert to_ticks(0.0, "us") == 0
     assert to_ticks(1e-9, "us") == 1
     assert to_ticks(0.004, "us") == 4000  # though the float nearest to 0.004 lies above it
+
+
+@given(st.dictionaries(st.integers(1, 16), st.integers(0, 10**6), min_size=1, max_size=5))
+def test_no_measured_bytes_are_above_the_price(activations: dict[int, int]) -> None:
+    parts = tuple(
+        Part(
+            f"stage {s}",
+            0,
+            tuple(replace(measurement(size), activation=held) for size, held in sorted(activations.items())),
+        )
+        for s in (0, 1)
+    )
+    problem = Profile("test", parts, 0.0).problem(place("linear", 2), samples=40, sizes=[1, 2, 17])
+    for size, held in activations.items():
+        assert price(problem.memory.activation[0], size) >= held
