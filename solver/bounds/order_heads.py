@@ -78,6 +78,7 @@ def order_heads(paths: Paths) -> OrderHeads | None:
     window = np.where(held > 0, np.minimum(np.maximum(room, 0) // np.maximum(held, 1), count), count)
     if (window == 0).any():
         return None
+    # From F of the stage before, and from the backward of the next: their slots in `precedence.RULES`.
     lag_there, lag_back = paths.lag[0, :, 0, 0].copy(), paths.lag[1, :, 0, 1].copy()
     forward = np.zeros((instance.stages, count), dtype=np.int64)
     backward = np.zeros_like(forward)

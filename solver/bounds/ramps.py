@@ -44,13 +44,15 @@ class Rank:
 
     @cached_property
     def groups(self) -> tuple[tuple[Array, Array], ...]:
-        """For each set of stages that some micro-batches pass on this rank: the stages, ascending, and those."""
-        patterns, index = np.unique(self.where, axis=1, return_inverse=True)
+        """For each direction: the stages that its micro-batches pass on this rank, ascending, and those micro-batches."""
+        placement, count = self.paths.instance.problem.placement, self.paths.instance.microbatches
+        directions = np.array([placement.direction_of(j, count) for j in range(count)])
         found = []
-        for number, column in enumerate(patterns.T):
-            stages = np.flatnonzero(column)
-            if len(stages):
-                found.append((stages, np.flatnonzero(index.reshape(-1) == number)))
+        for direction in range(placement.directions):
+            stages = [stage for way, stage in placement.held[self.rank] if way == direction]
+            passing = np.flatnonzero(directions == direction)
+            if stages and len(passing):
+                found.append((np.array(stages, dtype=np.int64), passing))
         return tuple(found)
 
     @cached_property
