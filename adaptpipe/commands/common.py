@@ -66,7 +66,8 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             command(*args, **kwargs)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # None: it was closed before we started
+                sys.stdout.flush()
         except (KeyboardInterrupt, AdaptPipeError, OSError, MemoryError, RecursionError) as error:
             if DEBUG in os.environ:
                 raise

@@ -47,10 +47,10 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     model: dict[str, object]
-    ranks: Count = 2
+    ranks: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 2
     placement: str = "linear"
     stages_per_rank: Count | None = None
-    samples: Count = 8
+    samples: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 8
     microbatch_sizes: Annotated[list[Count], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
     steps: Count = 20
     learning_rate: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1e-3

@@ -44,7 +44,7 @@ class Rank:
 
     @cached_property
     def groups(self) -> tuple[tuple[Array, Array], ...]:
-        """For each direction: the stages that its micro-batches pass on this rank, ascending, and those micro-batches."""
+        """For each direction: the stages that its micro-batches pass on this rank, ascending, and which those are."""
         placement, count = self.paths.instance.problem.placement, self.paths.instance.microbatches
         directions = np.array([placement.direction_of(j, count) for j in range(count)])
         found = []

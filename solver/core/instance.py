@@ -17,6 +17,9 @@ Array = npt.NDArray[np.int64]
 UNLIMITED = 2**62
 """Stands for "no limit" in the array of limits."""
 
+LONGEST = 2**60
+"""Sums of ticks or of bytes above this are refused, so that no array can overflow."""
+
 
 class Instance:
     """Prices of every op, for given micro-batch sizes.
@@ -125,6 +128,11 @@ class Instance:
                     count = price(links.message[s], int(self._distinct[z]))
                     time = Fraction(count) / (Fraction(links.bandwidth[r][q]) * unit)
                     value += -(-time.numerator // time.denominator)
+                if value > LONGEST:
+                    raise InputError(
+                        f"links: a message from rank {r} to rank {q} takes over 2^{value.bit_length() - 1} ticks, "
+                        "and 2^60 is the most; raise links.bandwidth, or choose a coarser unit"
+                    )
                 values.append(value)
             lag[there, slot] = np.array(values, dtype=np.int64)[index] if values else 0
         return lag
@@ -135,7 +143,7 @@ class Instance:
         horizon += float(self.overhead.sum()) * self.microbatches * self.unit_ticks.shape[2]
         held = float(np.maximum(self.activation, self.retained).sum(dtype=np.float64)) + float(self.static.sum())
         for what, value in (("the sum of all durations", horizon), ("the sum of all bytes", held)):
-            if value > 2.0**60:
+            if value > LONGEST:
                 raise InputError(f"{what} is {value:.3g}, above 2^60; choose a coarser unit")
 
 

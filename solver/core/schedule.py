@@ -58,6 +58,8 @@ class Schedule:
     def __post_init__(self) -> None:
         if len(self.ops) != self.placement.ranks:
             raise InputError(f"ops: {len(self.ops)} lists for {self.placement.ranks} ranks")
+        if not self.sizes:
+            raise InputError("sizes: the list is empty; give the samples of each micro-batch")
         for j, size in enumerate(self.sizes):
             if size < 1:
                 raise InputError(f"sizes[{j}]: {size} is below 1")

@@ -15,6 +15,9 @@ from .reading import convert, read_struct, write_text
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+RankCount = Annotated[int, msgspec.Meta(ge=1, le=4096)]
+"""A pipeline of more ranks than that is a mistyped number; matrices of links grow with its square."""
+StagesPerRank = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
 
 class AffineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,9 +35,9 @@ Units = list[CostSpec | list[CostSpec]]
 class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[pipeline]`."""
 
-    ranks: Positive
+    ranks: RankCount
     placement: str | list[int | list[int]] = "linear"
-    stages_per_rank: Positive | None = None
+    stages_per_rank: StagesPerRank | None = None
 
 
 class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,20 +35,22 @@ def read_data(path: str | Path) -> dict[str, object]:
     InputError
         When the file cannot be read, or is broken (with the line).
     """
+    toml = Path(path).suffix.lower() == ".toml"
     try:
-        text = Path(path).read_bytes().decode()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        reason = error.strerror if isinstance(error, OSError) else error  # ValueError: no file can have this name
+        raise InputError(f"{path}: cannot be read: {reason}") from None
     try:
-        data: object = tomllib.loads(text) if str(path).endswith(".toml") else msgspec.json.decode(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: broken TOML: {error}") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InputError(f"{path}: broken JSON: {error}") from None
+        data: object = tomllib.loads(text) if toml else msgspec.json.decode(text)
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError, RecursionError) as error:
+        kind = "TOML" if toml else "JSON"
+        hint = "" if toml else "; a TOML file needs a name that ends in .toml"
+        raise InputError(f"{path}: broken {kind}: {error}{hint}") from None
     if not isinstance(data, dict):
-        raise InputError(f"{path}: holds a {type(data).__name__}, not a table of keys")
+        raise InputError(f"{path}: holds no table of keys at its top level; see docs/files.md")
     return data
 
 
@@ -85,11 +88,14 @@ def write_text(path: str | Path, text: str) -> None:
     InputError
         When it cannot be written.
     """
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    target = Path(os.path.realpath(path))  # a link stays, and what it points to is written
+    part = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
     try:
-        part.write_text(text)
+        if target.exists() and not target.is_file():
+            raise InputError(f"{path}: cannot be written: it is not a regular file; give another name")
+        part.write_text(text, encoding="utf-8")
         part.replace(target)
     except OSError as error:
-        part.unlink(missing_ok=True) if part.parent.is_dir() else None
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None

@@ -33,4 +33,4 @@ def test_table() -> None:
 
 
 def test_an_empty_schedule_has_an_empty_table() -> None:
-    assert Schedule(place("linear", 1), (), ((),)).table.stage.shape == (0,)
+    assert Schedule(place("linear", 1), (1,), ((),)).table.stage.shape == (0,)

@@ -185,7 +185,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a.json: not UTF-8 text \(byte 10\)"):
         Problem.load(tmp_path / "a.json")
     (tmp_path / "a.json").write_text("[1]")
-    with pytest.raises(InputError, match=r"a.json: holds a list, not a table of keys"):
+    with pytest.raises(InputError, match=r"a.json: holds no table of keys"):
         Problem.load(tmp_path / "a.json")
     with pytest.raises(InputError, match="cannot be written: "):
         Problem.from_dict(FULL).save(tmp_path / "missing" / "p.json")

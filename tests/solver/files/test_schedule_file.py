@@ -79,7 +79,7 @@ def saved(tmp_path: Path, **other: Any) -> Path:
         ({"ranks": 3}, "placement: rank 2 holds no stage"),
         ({"ranks": 0}, "ranks: 0 is below 1"),
         ({"sizes": [1, 0]}, r"sizes\[1\]: 0 is below 1"),
-        ({"sizes": []}, "rank 0, position 0: 0F0 is out of range"),
+        ({"sizes": []}, "sizes: the list is empty"),
         ({"ops": []}, "ops: 0 lists for 2 ranks"),
         ({"ops": [["0F0", "0X0"], []]}, "rank 0, position 1: '0X0' is not an op"),
         ({"ops": [["0F0[0:1]"], []]}, r"rank 0, position 0: '0F0\[0:1\]': only a W is cut into units; write 0F0"),
