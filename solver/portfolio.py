@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from .bounds import infeasible, instance_bound, lower_bound
+from .choices import Choices, Sizes
 from .core.errors import InputError
 from .core.ops import Kind, Op
 from .core.problem import Problem
-from .core.result import Objective, Result
+from .core.result import OVER_LIMIT, Objective, Result
 from .core.schedule import Schedule
 from .evaluate.check import check
+from .evaluate.limits import in_unit
 from .evaluate.simulate import simulate
 from .evaluate.timeline import Timeline
 from .methods import METHODS, Method
@@ -21,13 +24,11 @@ from .methods import METHODS, Method
 LARGEST_MODEL = 2500
 """Ops beyond which `auto` leaves CP-SAT out: it would hardly load the model in the time."""
 
-MOST_COUNTS = 16
-"""Numbers of micro-batches that are tried at first, spread over all that are possible."""
+LOOK_SHARE, HEURISTICS_SHARE = 0.05, 0.2
+"""Shares of the time for choosing divisions of the batch, and until heuristics leave further divisions out."""
 
 GREEDY_SHARE = 0.4
 """Share of the time that is left which the greedy grid may take."""
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Progress:
         `value / bound - 1`; None where the bound is 0 and the value is not.
     time_s
         Seconds since the start.
+    proven_for
+        What `bound` holds for, as in `Result`.
     """
 
     found_by: str
@@ -51,6 +54,7 @@ class Progress:
     bound: int
     gap: float | None
     time_s: float
+    proven_for: Literal["problem", "sizes"] = "problem"
 
 
 class Portfolio:
@@ -72,9 +76,11 @@ class Portfolio:
         self.started = time.monotonic()
         self.deadline = self.started + time_limit
         self.best: Timeline | None = None
-        self.found_by, self.reason = "", ""
+        self.found_by, self.reason, self.lack = "", "", ""
         self.floor = 0
+        self.choices: Choices | None = None
         self._bounds: dict[Sizes, int] = {}
+        self._values: dict[Sizes, int] = {}
 
     def result(self) -> Result:
         """Run the method and put its answer together."""
@@ -89,6 +95,8 @@ class Portfolio:
                 self._search()
         except KeyboardInterrupt:
             self.reason = "interrupted"
+        if self.best is None and not self.reason:
+            self.reason = "no schedule was found in the time, nor a proof that there is none"
         bound, proven_for = self._proven()
         return Result(
             self.method.name,
@@ -98,8 +106,15 @@ class Portfolio:
             self._elapsed(),
             found_by=self.found_by,
             proven_for=proven_for,
-            reason=self.reason,
+            reason="; ".join(text for text in (self.reason, self._chosen(proven_for)) if text),
+            lack=self.lack,
         )
+
+    def _chosen(self, proven_for: str) -> str:
+        """How far the sizes were searched, where that leaves something open."""
+        if self.best is None or self.choices is None or (proven_for == "problem" and self.met):
+            return ""
+        return str(self.choices) if self.sizes is None and len(self.problem.sizes) > 1 else ""
 
     def _search(self) -> None:
         name = self.method.name
@@ -118,28 +133,12 @@ class Portfolio:
     # What there is to choose from
 
     def _choices(self) -> Iterator[Sizes]:
-        """Sizes to try: near-uniform divisions, spread over all counts, then between the neighbours of the best."""
-        if self.sizes is not None:
-            yield self.sizes
-            return
-        counts = self.problem.uniform_counts()
-        if len(self.problem.sizes) == 1 or not counts:
-            yield self.problem.default_sizes()
-            return
-        last, seen = len(counts) - 1, set[int]()
-        first = min(MOST_COUNTS, len(counts))
-        for index in range(first):
-            seen.add(round(index * last / max(first - 1, 1)))
-        for index in sorted(seen):
-            yield self.problem.uniform_sizes(counts[index])
-        step = max(1, last // max(first - 1, 1))
-        while step > 1 and self.best is not None and len(self.best.schedule.sizes) in counts:
-            step = (step + 1) // 2
-            centre = counts.index(len(self.best.schedule.sizes))
-            for index in (centre - step, centre + step):
-                if 0 <= index <= last and index not in seen:
-                    seen.add(index)
-                    yield self.problem.uniform_sizes(counts[index])
+        """Divisions of the batch to try, then those between the neighbours of the best."""
+        if self.choices is None:
+            until = self.started + LOOK_SHARE * (self.deadline - self.started)
+            self.choices = Choices(self.problem, self.sizes, self.bound_of, until)
+        yield from tuple(self.choices.first)
+        yield from self.choices.near(lambda: None if self.best is None else self.best.schedule.sizes)
 
     def bound_of(self, sizes: Sizes) -> int:
         """Bound of the problem with these sizes."""
@@ -147,59 +146,59 @@ class Portfolio:
             self._bounds[sizes] = max(self.floor, instance_bound(self.problem.instance(sizes), self.objective))
         return self._bounds[sizes]
 
-    def _promising(self) -> list[Sizes]:
-        """Choices that have a schedule and may beat the best, the one with the least bound first."""
-        choices = [sizes for sizes in dict.fromkeys(self._choices()) if not infeasible(self.problem, sizes)]
-        if not choices:
-            choices = [sizes for sizes in (self._smallest(),) if not infeasible(self.problem, sizes)]
-        value = self.value
-        return sorted((s for s in choices if value is None or self.bound_of(s) < value), key=self.bound_of)
+    def _hopeless(self, sizes: Sizes) -> bool:
+        """Whether a schedule with these sizes cannot be better than the best."""
+        return self.value is not None and self.bound_of(sizes) >= self.value
 
-    def _smallest(self) -> Sizes:
-        """A division whose largest micro-batch is as small as can be."""
-        for count in range(1, len(self.problem.sizes) + 1):
-            try:
-                return replace(self.problem, sizes=self.problem.sizes[:count]).default_sizes()
-            except InputError:
-                continue
-        raise AssertionError("a problem's sizes add up to its batch")
+    def _promising(self) -> list[Sizes]:
+        """Choices that may beat the best: first those whose schedules so far, or else bounds, are the least."""
+        choices = [sizes for sizes in self._choices() if not self._hopeless(sizes)]
+        return sorted(choices, key=lambda sizes: self._values.get(sizes, self.bound_of(sizes)))
 
     # The parts
 
     def _only(self, method: Method) -> None:
-        """A heuristic by name: its best near-uniform count, or why its schedule does not fit."""
+        """A heuristic by name: with its best division of the batch, or why its schedule does not fit."""
         assert method.build is not None
-        complaint = ""
+        missing: InputError | None = None
         for sizes in self._choices():
-            schedule = method.build(self.problem, sizes)
+            try:
+                schedule = method.build(self.problem, sizes)
+            except InputError as error:
+                missing = missing or error
+                continue
             found = check(self.problem, schedule)
             if not found:
                 self._take(schedule, method.name, checked=True)
-            else:
-                complaint = (
-                    complaint
-                    or f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(schedule)}"
+            elif not self.lack:
+                self.lack = OVER_LIMIT
+                self.reason = (
+                    f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(schedule)}"
                 )
             if self.late:
                 break
-        if self.best is None:
-            self.reason = complaint
+        if self.best is not None:
+            self.lack = self.reason = ""
+        elif missing is not None and not self.lack:
+            raise missing
 
     def _need(self, schedule: Schedule) -> str:
-        peaks = simulate(self.problem, schedule).peak_memory
-        over = [
-            (rank, peak)
-            for rank, peak in enumerate(peaks)
-            if (limit := self.problem.memory.limit[rank]) is not None and peak > limit
-        ]
-        rank, peak = over[0]
-        return f"it needs {peak} B on rank {rank}, and the limit is {self.problem.memory.limit[rank]} B"
+        peaks, memory = simulate(self.problem, schedule).peak_memory, self.problem.memory
+        rank, peak, limit = next(
+            (rank, peak, limit)
+            for rank, (peak, limit) in enumerate(zip(peaks, memory.limit, strict=True))
+            if limit is not None and peak > limit
+        )
+        return f"it needs {in_unit(peak, memory.unit)} on rank {rank}, and the limit is {in_unit(limit, memory.unit)}"
 
     def _heuristic(self, method: Method) -> None:
         assert method.build is not None
+        until = self.started + HEURISTICS_SHARE * (self.deadline - self.started)
         for sizes in self._choices():
-            if self.met or self.late:
+            if self.met or self.late or (self.best is not None and time.monotonic() > until and self._several):
                 return
+            if self._hopeless(sizes):
+                continue
             try:
                 schedule = method.build(self.problem, sizes)
             except InputError:
@@ -219,7 +218,7 @@ class Portfolio:
             left = until - time.monotonic()
             if left <= 0 or self.met:
                 return
-            if self.value is not None and self.bound_of(sizes) >= self.value:
+            if self._hopeless(sizes):
                 continue
             schedule = greedy(
                 self.problem,
@@ -254,7 +253,7 @@ class Portfolio:
             left, ops = self.deadline - time.monotonic(), 3 * self.problem.stages * len(sizes)
             if left <= 0 or self.met:
                 return
-            if self.value is not None and self.bound_of(sizes) >= self.value:
+            if self._hopeless(sizes):
                 continue
             if self.method.name == "auto" and ops > LARGEST_MODEL:
                 self.reason = (
@@ -274,10 +273,14 @@ class Portfolio:
                 lambda found, _: self._take(found, "cpsat"),
                 sizes=sizes,
                 on_note=self._note,
+                on_bound=partial(self._raise, sizes),
             )
-            self._bounds[sizes] = max(self._bounds[sizes], bound)
+            self._raise(sizes, bound)
             if schedule is not None:
                 self._take(schedule, "cpsat")
+
+    def _raise(self, sizes: Sizes, bound: int) -> None:
+        self._bounds[sizes] = max(self.bound_of(sizes), bound)
 
     def _note(self, text: str) -> None:
         self.reason = f"CP-SAT was left out: {text}"
@@ -298,6 +301,10 @@ class Portfolio:
         return self.value <= (self.bound_of(self.best.schedule.sizes) if fixed else self.floor)
 
     @property
+    def _several(self) -> bool:
+        return self.choices is not None and len(self.choices.first) > 1
+
+    @property
     def late(self) -> bool:
         """Whether the time is over."""
         return time.monotonic() > self.deadline
@@ -308,14 +315,15 @@ class Portfolio:
     def _take(self, schedule: Schedule, found_by: str, checked: bool = False) -> None:
         timeline = simulate(self.problem, schedule)
         value = timeline.value(self.objective)
+        self._values[schedule.sizes] = min(value, self._values.get(schedule.sizes, value))
         if self.value is not None and value >= self.value:
             return
         assert checked or not check(self.problem, schedule), "only valid schedules are taken"
         self.best, self.found_by = timeline, found_by
         if self.on_progress is not None:
-            bound, _ = self._proven()
+            bound, proven_for = self._proven()
             gap = value / bound - 1 if bound else (None if value else 0.0)
-            self.on_progress(Progress(found_by, value, bound, gap, self._elapsed()))
+            self.on_progress(Progress(found_by, value, bound, gap, self._elapsed(), proven_for))
 
     def _proven(self) -> tuple[int, Literal["problem", "sizes"]]:
         """The bound, and what it holds for."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from .core.errors import InputError
 from .core.problem import Problem
-from .core.result import Objective, Result
+from .core.result import NOT_THERE, Objective, Result
 from .methods import METHODS, Method, find_method
 from .portfolio import Portfolio, Progress
 
@@ -31,7 +31,9 @@ def solve(
     `auto` first asks whether there is a schedule at all and how good one can be; then tries every heuristic that exists
     for the problem and keeps the limits, then the greedy grid; stops as soon as a schedule meets the bound; and gives
     the rest of the time to CP-SAT, where the problem has few enough ops. `cpsat` does the same in any case, whatever
-    the size. With several micro-batch sizes allowed, near-uniform divisions of the batch are tried.
+    the size. With several micro-batch sizes allowed, near-uniform divisions of the batch are tried, that into
+    fewest micro-batches, and, for small batches, uneven ones; OPTIMAL may then be proven for the sizes chosen only, as
+    `proven_for` says.
 
     Parameters
     ----------
@@ -53,7 +55,8 @@ def solve(
     Returns
     -------
     Result
-        Without a timeline, `reason` says why. Ctrl-C ends the search and keeps the best, with "interrupted" as reason.
+        Without a timeline, `reason` says why; else what the search left open. Ctrl-C ends the search and keeps the
+        best, with "interrupted" as reason.
 
     Raises
     ------
@@ -150,4 +153,4 @@ def compare(
 
 
 def _missing(method: Method, objective: Objective, reason: str) -> Result:
-    return Result(method.name, objective, None, 0, 0.0, reason=reason)
+    return Result(method.name, objective, None, 0, 0.0, reason=reason, lack=NOT_THERE)

@@ -92,15 +92,17 @@ def _print(problem: Problem, results: tuple[Result, ...]) -> None:
     rows, reasons = [], []
     for result in results:
         timeline = result.timeline
+        if timeline is not None and result.reason:
+            reasons.append(f"{result.method}: {result.reason}")
         if timeline is None:
-            rows.append([result.method, str(result.status), *["–"] * (len(COLUMNS) - 3), f"{result.time_s:.2f} s"])
+            rows.append([result.method, result.standing, *["–"] * (len(COLUMNS) - 3), f"{result.time_s:.2f} s"])
             reason = result.reason or "no schedule was found"
             reasons.append(reason if result.method in reason else f"{result.method}: {reason}")
             continue
         rows.append(
             [
                 result.method,
-                str(result.status),
+                result.standing,
                 f"{timeline.makespan:,} {problem.unit}",
                 f"{timeline.bubble:.2%}",
                 f"{timeline.span_bubble:.2%}",

@@ -116,9 +116,10 @@ class Interrupt:
 def progress_line(progress: Progress, unit: str) -> str:
     """One improvement, as a line."""
     gap = "  none" if progress.gap is None else f"{progress.gap:6.2%}"
+    scope = "" if progress.proven_for == "problem" else "; the bound is for these micro-batch sizes"
     return (
         f"{progress.time_s:8.2f} s  {progress.value:>12,} {unit}  bound {progress.bound:>12,}  gap {gap}  "
-        f"{progress.found_by}"
+        f"{progress.found_by}{scope}"
     )
 
 
@@ -126,10 +127,11 @@ def _lines(result: Result) -> list[tuple[str, str]]:
     assert result.timeline is not None
     unit = result.timeline.problem.unit
     gap = "unknown" if result.gap is None else f"{result.gap:.2%}"
-    proven = "" if result.proven_for == "problem" else " (for these micro-batch sizes)"
+    scope = "" if result.proven_for == "problem" else ", for these micro-batch sizes"
     by = result.found_by or result.method
     return [
-        ("status", f"{result.status}{proven}, by {by}, in {result.time_s:.2f} s"),
-        ("bound", f"{result.bound:,} {unit} of {result.objective}, gap {gap}"),
+        ("status", f"{result.standing}, by {by}, in {result.time_s:.2f} s"),
+        ("bound", f"{result.bound:,} {unit} of {result.objective}, gap {gap}{scope}"),
         *figures(result.timeline),
+        *([("note", result.reason)] if result.reason else []),
     ]

@@ -27,6 +27,9 @@ class Status(StrEnum):
     """No schedule found, and no proof that there is none."""
 
 
+NOT_THERE, OVER_LIMIT = "n/a", "over limit"
+"""Why a named schedule is missing: it does not exist for the placement or the batch; it breaks the memory limit."""
+
 FIGURES = (
     "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages", "unit",
 )  # fmt: skip
@@ -54,7 +57,11 @@ class Result:
     proven_for
         What `bound` holds for: "problem", or "sizes" when the micro-batch sizes were fixed by search.
     reason
-        Why there is no schedule.
+        Why there is no schedule, or what the search left open.
+    infeasible
+        Whether it is proven that there is no schedule.
+    lack
+        `NOT_THERE` or `OVER_LIMIT`, where a named schedule is missing for that.
     """
 
     method: str
@@ -66,6 +73,7 @@ class Result:
     proven_for: Literal["problem", "sizes"] = "problem"
     reason: str = ""
     infeasible: bool = False
+    lack: str = ""
 
     @property
     def value(self) -> int | None:
@@ -86,6 +94,14 @@ class Result:
         if self.timeline is None:
             return Status.INFEASIBLE if self.infeasible else Status.UNKNOWN
         return Status.OPTIMAL if self.value == self.bound else Status.FEASIBLE
+
+    @property
+    def standing(self) -> str:
+        """The status for people: with what an optimum is proven for, and why a named schedule is missing."""
+        if self.timeline is None:
+            return self.lack or str(self.status)
+        scope = " for these micro-batch sizes"
+        return str(self.status) + (scope if self.status is Status.OPTIMAL and self.proven_for == "sizes" else "")
 
     @property
     def schedule(self) -> Schedule:
@@ -124,10 +140,11 @@ class Result:
         gap = "unknown" if self.gap is None else f"{self.gap:.2%}"
         timeline = self.timeline
         unit = timeline.problem.unit
+        of = " for these micro-batch sizes" if self.proven_for == "sizes" else ""
         peak = ", ".join(str(value) for value in timeline.peak_memory)
         return (
-            f"{self.status} by {self.found_by or self.method}: {self.objective} {self.value} {unit}, "
-            f"bound {self.bound}, gap {gap}, "
+            f"{self.standing} by {self.found_by or self.method}: {self.objective} {self.value} {unit}, "
+            f"bound {self.bound}{of}, gap {gap}, "
             f"makespan bubble {timeline.bubble:.2%}, span bubble {timeline.span_bubble:.2%}, "
-            f"peak memory [{peak}] B, {self.time_s:.2f} s"
+            f"peak memory [{peak}] B, {self.time_s:.2f} s" + (f"; {self.reason}" if self.reason else "")
         )

@@ -41,6 +41,7 @@ def solve_cpsat(
     sizes: tuple[int, ...] | None = None,
     fifo: bool = True,
     on_note: Callable[[str], None] | None = None,
+    on_bound: Callable[[int], None] | None = None,
 ) -> tuple[Schedule | None, int, bool]:
     """Search a schedule and a proof with CP-SAT.
 
@@ -72,6 +73,8 @@ def solve_cpsat(
         Whether micro-batches that are alike pass in order, which is without loss.
     on_note
         Told why the search was left out, where it was.
+    on_bound
+        Told of each better lower bound, in ticks, before the schedule that is found with it.
 
     Returns
     -------
@@ -80,7 +83,7 @@ def solve_cpsat(
     """
     sizes = sizes or (hint.sizes if hint is not None else problem.default_sizes())
     scaled = prices(problem.instance(sizes))
-    search = _Search(problem, objective, scaled, hint, bound, deadline, on_incumbent)
+    search = _Search(problem, objective, scaled, hint, bound, deadline, on_incumbent, on_bound)
     parameters = _parameters(workers, seed, deterministic)
     one_class = fifo and int(scaled.group.max()) == 0
     if objective == "span" and one_class:
@@ -117,11 +120,13 @@ class _Search:
         bound: int,
         deadline: float,
         on_incumbent: OnIncumbent | None,
+        on_bound: Callable[[int], None] | None,
     ) -> None:
         self.problem, self.objective, self.prices = problem, objective, scaled
         self.best, self.bound, self.deadline, self.infeasible = hint, bound, deadline, False
         self.value = None if hint is None else simulate(problem, hint).value(objective)
-        self._report, self.note = on_incumbent, ""
+        self._report, self._tell, self.note = on_incumbent, on_bound, ""
+        self._bounding = False
         self.whole = scaled.instance.unit_ticks.shape[2] == 2
 
     @property
@@ -160,6 +165,8 @@ class _Search:
             return
         solver.parameters.max_time_in_seconds = min(left, 1e9)
         watch = _Watch(v)
+        solver.best_bound_callback = watch.raise_bound
+        self._bounding = bounds and self.whole
         thread = Thread(target=watch.solve, args=(solver, model), daemon=True)
         thread.start()
         try:
@@ -178,7 +185,7 @@ class _Search:
                 while True:
                     self._take(watch.found.get(timeout=0 if ended else 0.02), v)
             except Empty:
-                pass
+                self._raise(watch.bound)
             if watch.error is not None:
                 raise watch.error
             if ended or time.monotonic() > deadline + GRACE_S:
@@ -190,17 +197,27 @@ class _Search:
         if timeline is None or (self.value is not None and timeline.value(self.objective) >= self.value):
             return
         self.best, self.value = timeline.schedule, timeline.value(self.objective)
+        self._raise(bound)
         if self._report is not None:
-            proven = int(bound) * self.prices.step if self.whole else 0
-            self._report(timeline.schedule, max(self.bound, min(proven, self.value)))
+            self._report(timeline.schedule, self.bound)
+
+    def _raise(self, bound: float) -> None:
+        """Take over a bound of the solver, where the model leaves no better schedule out."""
+        if not self._bounding:
+            return
+        proven = round(bound) * self.prices.step
+        proven = proven if self.value is None else min(proven, self.value)
+        if proven > self.bound:
+            self.bound = proven
+            if self._tell is not None:
+                self._tell(proven)
 
     def _conclude(self, watch: _Watch, unbounded: bool) -> None:
         if watch.status == cp_model.INFEASIBLE:
             # With a bound from above, "infeasible" only says that nothing is better.
             self.infeasible = unbounded and self.best is None
         elif watch.status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
-            proven = round(watch.bound) * self.prices.step
-            self.bound = max(self.bound, proven if self.value is None else min(proven, self.value))
+            self._raise(watch.bound)
 
 
 class _Watch(cp_model.CpSolverSolutionCallback):
@@ -225,6 +242,10 @@ class _Watch(cp_model.CpSolverSolutionCallback):
         except Exception as error:
             # It is raised again by the thread that waits.
             self.error = error
+
+    def raise_bound(self, bound: float) -> None:
+        """Note a better bound of the solver."""
+        self.bound = max(self.bound, bound)
 
     def on_solution_callback(self) -> None:
         """Queue the values of a solution."""

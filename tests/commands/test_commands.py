@@ -44,6 +44,25 @@ def test_solve_prints_one_line_for_each_improvement(tmp_path: Path) -> None:
             assert part in line
 
 
+def test_an_optimum_for_the_sizes_chosen_is_printed_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cost = {"fixed": 40, "per_sample": 10}
+    names = ("forward", "backward_input", "backward_weight")
+    problem = write_problem(
+        tmp_path,
+        costs=dict.fromkeys(names, cost),
+        batch={"samples": 6, "microbatch_sizes": [1, 2, 3]},
+        memory={},
+    )
+    result = call("solve", problem, "--time-limit", 10)
+    assert "OPTIMAL for these micro-batch sizes, by " in result.stdout
+    assert ", for these micro-batch sizes\n" in result.stdout
+    assert "note             all 7 divisions of the batch into micro-batches were looked at" in result.stdout
+    assert "; the bound is for these micro-batch sizes" in result.stderr
+    result = call("compare", problem, "--methods", "auto", "--time-limit", 10)
+    assert "OPTIMAL for these micro-batch sizes" in result.stdout
+    assert "auto: all 7 divisions of the batch" in result.stdout
+
+
 def test_solve_says_why_there_is_none(tmp_path: Path) -> None:
     """The limit is below one activation: the message names rank, need and limit (google/or-tools#973)."""
     problem, best = (
@@ -135,6 +154,8 @@ def test_compare_prints_a_table_with_reasons(tmp_path: Path) -> None:
     for word in ("bubble of makespan", "bubble of span", "peak memory", "messages", "parameter copies", "gap", "ZB-H1"):
         assert word in result.stdout
     assert "ZB-V needs placement 'v'" in result.stdout
+    assert "UNKNOWN" not in result.stdout
+    assert "n/a" in result.stdout
     assert {path.name for path in folder.iterdir()} == {
         "table.json", "table.csv", "GPipe.json", "GPipe.png", "ZB-H1.json", "ZB-H1.png",
     }  # fmt: skip

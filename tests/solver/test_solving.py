@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
 from adaptpipe.solver.methods import METHODS
 from adaptpipe.solver.portfolio import LARGEST_MODEL, Progress
 from tests.solver.bounds.test_bounds import published
+from tests.solver.oracle import optimum
 from tests.strategies import problems
 
 TABLE_5 = {
@@ -87,6 +89,10 @@ def test_a_heuristic_beyond_the_limit_names_rank_need_and_limit() -> None:
     assert result.status is Status.UNKNOWN
     assert result.reason.startswith("GPipe does not keep the memory limit: rank 0, position 2: 0F2 brings")
     assert result.reason.endswith("it needs 1608 B on rank 0, and the limit is 402 B")
+    assert result.standing == "over limit"
+    memory = {"unit": "GB", "activation": 4, "limit": 5}
+    result = solve(Problem.from_dict(TABLE_5 | {"memory": memory}), "gpipe")
+    assert result.reason.endswith("it needs 96 GB on rank 0, and the limit is 5 GB")
 
 
 def test_progress_falls_and_ends_at_the_answer() -> None:
@@ -111,6 +117,7 @@ def test_auto_leaves_large_models_to_the_heuristics_and_says_so() -> None:
     result = solve(problem, time_limit=1)
     assert result.status is Status.FEASIBLE
     assert result.reason == f"CP-SAT was left out: 6144 ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
+    assert str(result).endswith(f"; {result.reason}")
 
 
 @pytest.mark.parametrize("samples", [8, 32])
@@ -167,6 +174,72 @@ def test_given_sizes_are_kept_and_the_proof_is_for_them() -> None:
     assert result.schedule.sizes == (1, 2, 3)
     assert result.status is Status.OPTIMAL
     assert result.proven_for == "sizes"
+    assert result.standing == "OPTIMAL for these micro-batch sizes"
+    assert str(result).startswith("OPTIMAL for these micro-batch sizes by ")
+
+
+def priced(ranks: int, samples: int, sizes: list[int], costs: list[tuple[int, int]]) -> Problem:
+    names = ("forward", "backward_input", "backward_weight")
+    return Problem.from_dict(
+        {
+            "pipeline": {"ranks": ranks},
+            "batch": {"samples": samples, "microbatch_sizes": sizes},
+            "costs": {key: {"fixed": a, "per_sample": b} for key, (a, b) in zip(names, costs, strict=True)},
+        }
+    )
+
+
+def test_uneven_sizes_are_tried_where_they_are_best() -> None:
+    result = solve(priced(1, 4, [1, 3], [(3, 4), (4, 3), (7, 2)]), time_limit=10)
+    assert (result.value, result.schedule.sizes, result.proven_for) == (64, (1, 3), "problem")
+
+
+@settings(max_examples=15)
+@given(
+    st.integers(1, 2),
+    st.integers(2, 4),
+    st.sets(st.integers(2, 4)),
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=3, max_size=3),
+)
+def test_sizes_are_as_good_as_every_division(
+    ranks: int, samples: int, more: set[int], costs: list[tuple[int, int]]
+) -> None:
+    """OPTIMAL without restriction is the best of all divisions; any answer is the best of the ascending ones."""
+    problem = priced(ranks, samples, sorted({1} | more), costs)
+    values = {sizes: optimum(problem.instance(sizes)) or 0 for sizes in orders(samples, problem.sizes)}
+    result = solve(problem, "cpsat", time_limit=20)
+    assert result.value == min(value for sizes, value in values.items() if list(sizes) == sorted(sizes))
+    if result.standing == "OPTIMAL":
+        assert result.value == min(values.values())
+    elif len(problem.sizes) > 1:
+        assert "divisions of the batch into micro-batches were looked at" in result.reason
+        assert result.reason in str(result)
+
+
+def orders(samples: int, sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    if samples == 0:
+        return [()]
+    return [(size, *rest) for size in sizes if size <= samples for rest in orders(samples - size, sizes)]
+
+
+def test_progress_says_what_its_bound_holds_for() -> None:
+    seen: list[Progress] = []
+    result = solve(affine(40, 12, [1, 2, 3, 4]), time_limit=10, on_progress=seen.append)
+    assert result.proven_for == "sizes"
+    assert seen[-1].proven_for == "sizes"
+
+
+def test_the_solvers_bound_is_kept_at_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = published(4, 8, 0.6)
+    before = lower_bound(problem)
+
+    def search(*_: object, on_bound: Callable[[int], None], **__: object) -> None:
+        on_bound(before + 1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adaptpipe.solver.cpsat.solve_cpsat", search)
+    result = solve(problem, "cpsat", time_limit=1)
+    assert (result.reason, result.bound) == ("interrupted", before + 1)
 
 
 def test_cut_weight_gradients_keep_the_proof_to_our_bound() -> None:
@@ -194,6 +267,7 @@ def test_compare_says_why_a_named_method_is_missing() -> None:
     (result,) = compare(published(4, 8, 1), ["zbv"])
     assert result.timeline is None
     assert "ZB-V" in result.reason
+    assert (result.standing, result.status) == ("n/a", Status.UNKNOWN)
 
 
 @pytest.mark.parametrize(

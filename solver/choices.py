@@ -1,0 +1,103 @@
+"""Divisions of the batch into micro-batches that are worth a try."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from .bounds import infeasible
+from .core.division import divisions
+from .core.errors import InputError
+from .core.problem import Problem
+
+MOST_COUNTS = 16
+"""Numbers of micro-batches whose near-uniform divisions are tried at first, spread over all that are possible."""
+
+MOST_DIVISIONS = 200
+"""Divisions of any kind that are looked at."""
+
+LARGEST_DIVIDED = 64
+"""Micro-batches beyond which only near-uniform divisions and that into fewest are looked at."""
+
+Sizes = tuple[int, ...]
+
+
+class Choices:
+    """Divisions to try: near-uniform ones, the one into fewest micro-batches, and, for small batches, uneven ones.
+
+    Micro-batches are in ascending order. A division in which some micro-batch does not fit in memory is left out.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    sizes
+        The only choice, where sizes are given.
+    bound
+        Lower bound of the objective with given sizes; the least comes first.
+    until
+        Value of `time.monotonic()` after which no further uneven division is looked at.
+    """
+
+    def __init__(self, problem: Problem, sizes: Sizes | None, bound: Callable[[Sizes], int], until: float) -> None:
+        self._problem, self._counts = problem, problem.uniform_counts()
+        self.complete = True
+        self._seen: set[int] = set()
+        if sizes is not None or len(problem.sizes) == 1:
+            self.looked_at, self.first = 1, [sizes or problem.default_sizes()]
+            return
+        known = dict.fromkeys([*self._even(), problem.fewest_sizes(), self._smallest()])
+        fitting = [each for each in known if not infeasible(problem, each)]
+        for each in self._uneven():
+            if len(known) >= MOST_DIVISIONS or time.monotonic() > until:
+                self.complete = False
+                break
+            if each not in known:
+                known[each] = None
+                if not infeasible(problem, each):
+                    bound(each)
+                    fitting.append(each)
+        self.looked_at, self.first = len(known), sorted(fitting, key=bound)
+
+    def _even(self) -> Iterator[Sizes]:
+        last, first = len(self._counts) - 1, min(MOST_COUNTS, len(self._counts))
+        self._seen |= {round(index * last / max(first - 1, 1)) for index in range(first)}
+        for index in sorted(self._seen):
+            yield self._problem.uniform_sizes(self._counts[index])
+
+    def _uneven(self) -> Iterator[Sizes]:
+        if self._problem.samples // self._problem.sizes[0] <= LARGEST_DIVIDED:
+            yield from divisions(self._problem.samples, self._problem.sizes)
+        else:
+            self.complete = False
+
+    def _smallest(self) -> Sizes:
+        """A division whose largest micro-batch is as small as can be."""
+        for count in range(1, len(self._problem.sizes) + 1):
+            try:
+                return replace(self._problem, sizes=self._problem.sizes[:count]).default_sizes()
+            except InputError:
+                continue
+        raise AssertionError("a problem's sizes add up to its batch")
+
+    def near(self, best: Callable[[], Sizes | None]) -> Iterator[Sizes]:
+        """Near-uniform divisions whose number is ever closer to that of the best."""
+        last = len(self._counts) - 1
+        step = max(1, last // (MOST_COUNTS - 1))
+        while step > 1 and (sizes := best()) is not None and len(sizes) in self._counts:
+            step = (step + 1) // 2
+            centre = self._counts.index(len(sizes))
+            for index in (centre - step, centre + step):
+                if 0 <= index <= last and index not in self._seen:
+                    self._seen.add(index)
+                    division = self._problem.uniform_sizes(self._counts[index])
+                    if division not in self.first and not infeasible(self._problem, division):
+                        self.looked_at += 1
+                        self.first.append(division)
+                        yield division
+
+    def __str__(self) -> str:
+        """How many divisions were looked at."""
+        some = f"{self.looked_at} of the" if not self.complete else f"all {self.looked_at}"
+        return f"{some} divisions of the batch into micro-batches were looked at, the smaller micro-batches first"
