@@ -37,7 +37,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         The schedule to compare with; "" is the usual one of the placement: 1F1B (linear), Interleaved1F1B (loop),
         ZB-V (v), else GPipe.
     memory_limit
-        For each rank: "baseline" (the baseline's own peak), "none", or bytes.
+        For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes.
     profile_sizes
         Micro-batch sizes to measure; empty: those of `microbatch_sizes`.
     out

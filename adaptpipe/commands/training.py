@@ -158,7 +158,7 @@ def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result]:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {baseline.reason}")
     limits: tuple[int | None, ...]
     if spec.memory_limit == "baseline":
-        limits = baseline.timeline.peak_memory
+        limits = (max(baseline.timeline.peak_memory),) * placement.ranks
     else:
         limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
     problem = replace(free, memory=replace(free.memory, limit=limits))

@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 
+from ..bounds.need import infeasible
 from ..core.instance import UNLIMITED, Instance
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
@@ -65,7 +66,7 @@ def greedy(
     ['0F0 0F1 0I0 0W0 0I1 0W1', '1F0 1I0 1F1 1I1 1W0 1W1']
     """
     instance = problem.instance(problem.default_sizes() if sizes is None else sizes)
-    if not _fits(instance):
+    if infeasible(problem, instance.sizes):
         return None
     search = Search(instance, objective)
     for better in search.run(deadline):
@@ -75,14 +76,6 @@ def greedy(
             break
     assert search.policy is not None, "the banker's test left every policy stuck"
     return search.schedule()
-
-
-def _fits(instance: Instance) -> bool:
-    """Whether the micro-batches fit in memory one after another, with fused backwards."""
-    need = np.zeros((instance.ranks, instance.microbatches), dtype=np.int64)
-    columns = np.broadcast_to(np.arange(instance.microbatches), instance.rank.shape)
-    np.add.at(need, (instance.rank, columns), instance.activation)
-    return bool((instance.static + need.max(axis=1) <= instance.limit).all())
 
 
 class Search:

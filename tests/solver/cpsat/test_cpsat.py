@@ -63,6 +63,21 @@ def test_span_is_bounded_from_both_sides(problem: Problem, data: st.DataObject) 
     assert bound <= best <= simulate(problem, schedule).span
 
 
+@settings(max_examples=30)
+@given(problems(max_ranks=3, max_samples=3, units=False, sizes=False, families=("linear",)))
+def test_span_of_linear_pipelines_equals_trying_every_order(problem: Problem) -> None:
+    """Where micro-batches are alike and ranks pass them on in a line, every rank begins as early as it can."""
+    sizes = problem.default_sizes()
+    assume(small(problem, len(sizes)))
+    best = optimum(problem.instance(sizes), "span")
+    schedule, bound, none = solve_cpsat(problem, "span", deadline=soon(), workers=1, sizes=sizes)
+    assert none == (best is None)
+    if best is not None:
+        assert schedule is not None
+        assert not check(problem, schedule)
+        assert bound <= simulate(problem, schedule).span == best
+
+
 @settings(max_examples=25)
 @given(problems(max_ranks=3, max_samples=4, limited=False), st.sampled_from(("makespan", "span")), st.data())
 def test_never_worse_than_the_hint(problem: Problem, objective: Any, data: st.DataObject) -> None:
