@@ -166,6 +166,14 @@ def test_compare_prints_a_table_with_reasons(tmp_path: Path) -> None:
         assert [row["makespan"] for row in csv.DictReader(file)] == [str(row["makespan"] or "") for row in rows]
 
 
+def test_compare_marks_a_schedule_over_the_limit(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, memory={"unit": "MB", "activation": 3, "limit": 5})
+    result = call("compare", problem, "--methods", "GPipe,greedy")
+    assert result.exit_code == 0
+    assert "over limit" in result.stdout
+    assert "it needs 6 MB on rank 0, and the limit is 5 MB" in result.stdout
+
+
 def test_compare_of_nothing(tmp_path: Path) -> None:
     problem = write_problem(tmp_path)
     result = call("compare", problem, "--methods", "ZB-V")

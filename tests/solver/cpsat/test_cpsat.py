@@ -182,6 +182,15 @@ def test_each_incumbent_is_told_and_is_better_than_the_last() -> None:
     assert all(4563 <= bound <= value for value, bound in seen)
 
 
+def test_each_bound_told_is_higher_than_the_last_and_holds() -> None:
+    told: list[int] = []
+    _, bound, _ = solve_cpsat(published(3, 3, 0.6), deadline=soon(), workers=1, on_bound=told.append)
+    best = optimum(published(3, 3, 0.6).instance((1,) * 3))
+    assert best is not None
+    assert told == sorted(set(told))
+    assert told[-1] == bound == best
+
+
 def test_equal_seeds_find_equal_schedules() -> None:
     problem = published(3, 5, 0.67)
     one, other = (solve_cpsat(problem, deadline=soon(), seed=3, deterministic=True)[0] for _ in range(2))
