@@ -15,8 +15,7 @@ from .core.ops import Kind, Op
 from .core.problem import Problem
 from .core.result import OVER_LIMIT, Objective, Result
 from .core.schedule import Schedule
-from .evaluate.check import check
-from .evaluate.limits import in_unit
+from .evaluate.limits import in_unit, over_limit
 from .evaluate.simulate import simulate
 from .evaluate.timeline import Timeline
 from .methods import METHODS, Method
@@ -88,6 +87,8 @@ class Portfolio:
         if reason:
             return Result(self.method.name, self.objective, None, 0, self._elapsed(), reason=reason, infeasible=True)
         self.floor = lower_bound(self.problem, self.objective)
+        if len(self.problem.sizes) == 1:
+            self._bounds[self.problem.default_sizes()] = self.floor  # the same bound
         try:
             if self.method.build is not None:
                 self._only(self.method)
@@ -167,13 +168,14 @@ class Portfolio:
             except InputError as error:
                 missing = missing or error
                 continue
-            found = check(self.problem, schedule)
+            timeline = simulate(self.problem, schedule)
+            found = over_limit(timeline)
             if not found:
-                self._take(schedule, method.name, checked=True)
+                self._keep(timeline, method.name)
             elif not self.lack:
                 self.lack = OVER_LIMIT
                 self.reason = (
-                    f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(schedule)}"
+                    f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(timeline)}"
                 )
             if self.late:
                 break
@@ -182,8 +184,8 @@ class Portfolio:
         elif missing is not None and not self.lack:
             raise missing
 
-    def _need(self, schedule: Schedule) -> str:
-        peaks, memory = simulate(self.problem, schedule).peak_memory, self.problem.memory
+    def _need(self, timeline: Timeline) -> str:
+        peaks, memory = timeline.peak_memory, self.problem.memory
         rank, peak, limit = next(
             (rank, peak, limit)
             for rank, (peak, limit) in enumerate(zip(peaks, memory.limit, strict=True))
@@ -192,10 +194,11 @@ class Portfolio:
         return f"it needs {in_unit(peak, memory.unit)} on rank {rank}, and the limit is {in_unit(limit, memory.unit)}"
 
     def _heuristic(self, method: Method) -> None:
+        """Its best schedule; the first division is tried whatever the time, so that no answer is worse than it."""
         assert method.build is not None
         until = self.started + HEURISTICS_SHARE * (self.deadline - self.started)
-        for sizes in self._choices():
-            if self.met or self.late or (self.best is not None and time.monotonic() > until and self._several):
+        for index, sizes in enumerate(self._choices()):
+            if self.met or (index and (self.late or (self.best is not None and time.monotonic() > until))):
                 return
             if self._hopeless(sizes):
                 continue
@@ -204,8 +207,9 @@ class Portfolio:
             except InputError:
                 # It does not exist for this placement, or for these sizes.
                 continue
-            if not check(self.problem, schedule):
-                self._take(schedule, method.name, checked=True)
+            timeline = simulate(self.problem, schedule)
+            if not over_limit(timeline):
+                self._keep(timeline, method.name)
 
     def _greedy(self) -> None:
         from .heuristics.greedy import greedy
@@ -216,8 +220,8 @@ class Portfolio:
             until = self.deadline
         for index, sizes in enumerate(choices):
             left = until - time.monotonic()
-            if left <= 0 or self.met:
-                return
+            if self.met or (left <= 0 and self.best is not None):
+                return  # with nothing in hand one policy is tried, whatever the time
             if self._hopeless(sizes):
                 continue
             schedule = greedy(
@@ -301,10 +305,6 @@ class Portfolio:
         return self.value <= (self.bound_of(self.best.schedule.sizes) if fixed else self.floor)
 
     @property
-    def _several(self) -> bool:
-        return self.choices is not None and len(self.choices.first) > 1
-
-    @property
     def late(self) -> bool:
         """Whether the time is over."""
         return time.monotonic() > self.deadline
@@ -312,13 +312,15 @@ class Portfolio:
     def _elapsed(self) -> float:
         return time.monotonic() - self.started
 
-    def _take(self, schedule: Schedule, found_by: str, checked: bool = False) -> None:
-        timeline = simulate(self.problem, schedule)
-        value = timeline.value(self.objective)
-        self._values[schedule.sizes] = min(value, self._values.get(schedule.sizes, value))
+    def _take(self, schedule: Schedule, found_by: str) -> None:
+        self._keep(simulate(self.problem, schedule), found_by)
+
+    def _keep(self, timeline: Timeline, found_by: str) -> None:
+        value, sizes = timeline.value(self.objective), timeline.schedule.sizes
+        self._values[sizes] = min(value, self._values.get(sizes, value))
         if self.value is not None and value >= self.value:
             return
-        assert checked or not check(self.problem, schedule), "only valid schedules are taken"
+        assert not over_limit(timeline), "only schedules within the limits are kept; all else simulate has checked"
         self.best, self.found_by = timeline, found_by
         if self.on_progress is not None:
             bound, proven_for = self._proven()

@@ -22,9 +22,8 @@ def test_valid_within_limits_not_below_the_bound_and_kept_by_its_file(
 ) -> None:
     try:
         result = solve(problem, method, objective=objective, time_limit=0.3, workers=1)
-    except InputError as error:
-        assert "placement" in str(error)  # the heuristic does not exist for it
-        return
+    except InputError:
+        return  # the heuristic does not exist for this placement
     if result.timeline is None:
         assert result.reason
         return

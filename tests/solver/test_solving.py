@@ -293,3 +293,18 @@ def test_a_schedule_is_what_it_says() -> None:
     result = solve(published(4, 8, 1))
     assert isinstance(result.schedule, Schedule)
     assert result.row()["bound"] == 4563
+
+
+@pytest.mark.parametrize("method", ["auto", "cpsat"])
+def test_no_time_is_enough_for_the_best_heuristic(method: str) -> None:
+    """google/or-tools#3750: the limit ended in presolve and a complete hint was thrown away."""
+    ranks = 16
+    memory = {"activation": 3, "retained": 1, "limit": 3 * ranks}
+    costs = {"forward": 10, "backward_input": 10, "backward_weight": 8}
+    problem = Problem.from_dict(
+        {"pipeline": {"ranks": ranks}, "batch": {"samples": 64}, "costs": costs, "memory": memory}
+    )
+    handmade = [solve(problem, name).value for name in ("1F1B", "1F1B-split", "ZB-H1")]
+    result = solve(problem, method, time_limit=1e-6)
+    assert result.value is not None
+    assert result.value <= min(value for value in handmade if value is not None)
