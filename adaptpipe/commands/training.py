@@ -101,6 +101,10 @@ def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], 
     InputError
         When the methods, the batch, the model's keys, the split or the text do not fit.
     """
+    if spec.place().directions > 1:
+        raise InputError(
+            f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
+        )
     bare = bare_problem(spec.place(), spec.samples, spec.microbatch_sizes)
     for key, name in (("baseline", spec.baseline_name), ("method", spec.method)):
         method = find_method(name)

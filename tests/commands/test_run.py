@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from adaptpipe.commands.run_file import RunSpec, load_run
@@ -111,6 +113,10 @@ def test_settings_overrule_the_file(run_file: Path) -> None:
         ("model.layers=0", "model.layers = 0: must be a whole number from 1"),
         ("model.kind=rnn", "model.kind = 'rnn': unknown"),
         ("data=nowhere.txt", "cannot be read"),
+        ("placement=bidirectional", "a stage with replicas cannot be trained yet"),
+        ("placement=ring", "placement: 'ring' is none of"),
+        ("model.vocab=64", "model.vocab = 64: the text has the byte"),
+        ("baseline=ZB-V", "baseline = 'ZB-V': does not exist with placement = 'linear' on 2 ranks"),
         ("ranks=9", "stages = 9 and layers = 4"),
         ("baseline=2F2B", "'2F2B' is none of"),
         ("samples=5", "batch.samples: 5 is no sum of the sizes [2]"),
@@ -122,3 +128,15 @@ def test_bad_input_of_a_run_exits_with_2(run_file: Path, setting: str, message: 
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_documentation_lists_every_key_with_its_default() -> None:
+    section = (Path(__file__).parents[2] / "docs" / "files.md").read_text().split("## Run files")[1]
+    listed = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.MULTILINE))
+    assert list(listed) == list(RunSpec.__struct_fields__)
+    defaults = {
+        field.name: field.default for field in msgspec.structs.fields(RunSpec) if field.default is not msgspec.NODEFAULT
+    }
+    for key, default in defaults.items():
+        if key != "stages_per_rank":
+            assert listed[key].strip().strip("`") in (str(default), f'"{default}"', str(default).removesuffix(".0"))
