@@ -179,11 +179,10 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
     )
     predicted = rows[1].predicted_s / rows[0].predicted_s
     measured = rows[1].measured_s / rows[0].measured_s
-    scope = "the problem measured" if outcome.ours.proven_for == "problem" else "these micro-batch sizes"
     deferred = ", ".join(f"{part.deferred:.0%}" for part in outcome.profile.parts)
     print(
         f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured; "
-        f"ours is {outcome.ours.status} for {scope}"
+        f"ours is {outcome.ours.standing} at the prices measured"
     )
     print(f"share of the parameters whose gradient W computes, by stage: {deferred}; the others' is part of I")
     print(f"written to {folder}: problem.json, and of both schedules .json, .png and .trace.json (open in Perfetto)")
