@@ -229,7 +229,8 @@ def _join(function: Callable[[int, int, A], R], ranks: int, argument: A, backend
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if world != ranks:
         raise InputError(f"torchrun started {world} ranks, and {ranks} are needed: use --nproc-per-node and --nnodes")
-    if not dist.is_initialized():
+    ours = not dist.is_initialized()
+    if ours:
         if "nccl" in backend:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
         dist.init_process_group(backend)
@@ -244,4 +245,7 @@ def _join(function: Callable[[int, int, A], R], ranks: int, argument: A, backend
     # torchrun shows the error of the rank that failed first, if the ranks leave theirs where `record` does.
     results: list[R | None] = [None] * world
     dist.all_gather_object(results, record(run)())
+    if ours:  # its threads must not outlive the interpreter
+        dist.barrier()
+        dist.destroy_process_group()
     return tuple(results)  # type: ignore[arg-type]  # all are filled

@@ -204,8 +204,9 @@ def _sizes(timeline: Timeline) -> str:
 def peaks(problem: Problem, values: Sequence[int | None]) -> str:
     """Bytes of each rank as text, once where all are equal, in the problem's memory unit."""
     from adaptpipe.solver.core.problem import BYTES
+    from adaptpipe.solver.evaluate.limits import readable_unit
 
-    unit = problem.memory.unit
+    unit = readable_unit(max((value for value in values if value is not None), default=0), problem.memory.unit)
     texts = ["none" if value is None else f"{value / BYTES[unit]:,.6g}" for value in values]
     same = len(set(texts)) == 1
     if same:

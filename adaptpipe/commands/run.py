@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from adaptpipe.solver import InputError, Result
 
-from .common import emit, json_option, table
+from .common import emit, json_option, say, table
 from .run_file import RunSpec, load_run
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def run(
     from .training import configure, run_rank
 
     configure(spec)  # bad input is told before any process starts
+    cores = os.cpu_count() or 1
+    if spec.ranks > cores and "WORLD_SIZE" not in os.environ:
+        say(f"{spec.ranks} ranks share {cores} cores: measured times will show the sharing more than the schedule")
     results = launch(run_rank, spec.ranks, spec)
     outcome = results[0]
     if isinstance(outcome, Exception):
@@ -185,8 +189,11 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
         f"ours is {outcome.ours.standing} at the prices measured"
     )
     print(f"share of the parameters whose gradient W computes, by stage: {deferred}; the others' is part of I")
-    print(f"written to {folder}: problem.json, and of both schedules .json, .png and .trace.json (open in Perfetto)")
-    print(f"next: --set ranks=4, --set data=FILE, --set memory_limit=none, or adaptpipe compare {folder}/problem.json")
+    low, high = rows[1].spread_s
+    if abs(measured - predicted) * rows[0].measured_s > (high - low) / 2:
+        print("the two ratios differ by more than half the spread of the steps: other load, or costs that have changed")
+    print(f"written to {folder}: problem.json; baseline and schedule .json, .png and .trace.json (open in Perfetto)")
+    print(f"next: --set placement=v, --set data=FILE, --set memory_limit=none, adaptpipe compare {folder}/problem.json")
 
 
 def _mib(peaks: tuple[int, ...]) -> str:
@@ -198,6 +205,4 @@ def _equal(error: float) -> str:
 
 
 def _is_first_process() -> bool:
-    import os
-
     return os.environ.get("RANK", "0") == "0"

@@ -10,6 +10,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.ops import Kind
 from ..core.problem import BYTES
+from .limits import readable_unit
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _memory(axes: Axes, timeline: Timeline) -> None:
     top = max([*peaks, *(limit for limit in limits if limit <= 4 * max(peaks))])
     if top == 0:
         return
-    unit = problem.memory.unit
+    unit = readable_unit(top, problem.memory.unit)
     for rank in range(problem.ranks):
         rows = slice(offsets[rank], offsets[rank + 1])
         floor = rank + 0.06 + BAR + GAP + STRIP

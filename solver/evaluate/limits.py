@@ -38,11 +38,19 @@ def memory_violations(problem: Problem, schedule: Schedule, during: Array) -> tu
 
 
 def in_unit(count: int, unit: str) -> str:
-    """Bytes as text in a memory unit.
+    """Bytes as text in a memory unit; in a larger one where the unit is B, which measured problems use.
 
     Examples
     --------
-    >>> in_unit(3 * 2**20, "MiB")
-    '3 MiB'
+    >>> in_unit(3 * 2**20, "MiB"), in_unit(3 * 2**20, "B"), in_unit(100, "B")
+    ('3 MiB', '3 MiB', '100 B')
     """
+    unit = readable_unit(count, unit)
     return f"{count / BYTES[unit]:.6g} {unit}"
+
+
+def readable_unit(count: int, unit: str) -> str:
+    """The unit itself, unless it is B: then the largest that leaves a number of at least 1."""
+    if unit != "B":
+        return unit
+    return next((each for each in ("GiB", "MiB", "KiB") if count >= BYTES[each]), unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -271,3 +272,12 @@ def torchrun(folder: Path, ranks: int, line: str) -> tuple[str, str]:
     )
     child = python("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", script)
     return child.communicate()
+
+
+@pytest.mark.timeout(100)
+def test_the_example_trains_on_local_ranks() -> None:
+    script = Path(__file__).parents[2] / "examples" / "own_model.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == 0, done.stderr
+    first, last = map(float, re.findall(r"loss (\S+) to (\S+) in", done.stdout)[0])
+    assert last < first
