@@ -53,4 +53,4 @@ def readable_unit(count: int, unit: str) -> str:
     """The unit itself, unless it is B: then the largest that leaves a number of at least 1."""
     if unit != "B":
         return unit
-    return next((each for each in ("GiB", "MiB", "KiB") if count >= BYTES[each]), unit)
+    return next((each for each in ("GiB", "MiB") if count >= BYTES[each]), unit)

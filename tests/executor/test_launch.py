@@ -223,7 +223,8 @@ def test_no_ranks_are_refused() -> None:
 @pytest.mark.timeout(90)
 def test_under_torchrun_each_process_is_a_rank(tmp_path: Path) -> None:
     output, errors = torchrun(tmp_path, 2, "print([r[2].tolist() for r in launch(j.add_up, 2, torch.ones(1))])")
-    assert output.splitlines() == ["[[3.0], [3.0]]"] * 2, errors
+    # Processes that print at once may put both texts before both line ends.
+    assert output.replace("\n", "") == "[[3.0], [3.0]]" * 2, errors
 
 
 @pytest.mark.timeout(90)
