@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +30,6 @@ from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve
 
 from .run_file import RunSpec
-
-Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
