@@ -2,7 +2,8 @@
 
 `zb-table5-*` and `zb-table8-*` are the rows of Tables 5 and 8 of "Zero Bubble Pipeline Parallelism" (Qi et al., arXiv
 2401.10241). `published.json` lists the papers' bubble rates: of the span, the longest time any one rank is between its
-first start and its last end.
+first start and its last end. The other names say placement, model, ranks, micro-batches, and the memory as a multiple
+of 1F1B's. `make.py` writes the files, and holds the numbers' sources.
 """
 
 from __future__ import annotations

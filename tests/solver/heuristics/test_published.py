@@ -17,8 +17,9 @@ def cells(*methods: str) -> list[Published]:
     return [cell for cell in published() if cell.method in methods]
 
 
-def test_every_instance_has_published_values() -> None:
-    assert {cell.instance for cell in published()} == set(names())
+def test_every_instance_of_a_table_has_published_values() -> None:
+    of_tables = {name for name in names() if name.startswith("zb-table") and not name.endswith("-2x")}
+    assert {cell.instance for cell in published()} == of_tables
     assert len(cells("1F1B", "ZB-H1", "ZB-H2")) == 63
     assert len(cells("ZB-V")) == 9
     with pytest.raises(InputError, match="cannot be read"):
