@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..core.instance import Instance
 from ..core.problem import Problem
 from ..core.result import Objective
 from .any_sizes import any_sizes
 from .need import infeasible, needed
-from .one_machine import one_machine
 from .order_heads import OrderHeads, order_heads
 from .paths import PASS, Paths, paths
 from .ramps import Rank
+from .span import rank_span
 
 __all__ = ["infeasible", "instance_bound", "lower_bound", "needed"]
 
@@ -53,9 +55,9 @@ def instance_bound(instance: Instance, objective: Objective = "makespan") -> int
     ways = paths(instance)
     ranks = [Rank(ways, rank) for rank in range(instance.ranks)]
     if objective == "span":
-        return max(max(rank.work, rank.span(), rank.area()) for rank in ranks)
-    chain = int((ways.head[PASS] + ways.whole).max())
-    best = max(chain, *(max(one_machine(ways, rank.rank), rank.makespan()) for rank in ranks))
+        return max(rank_span(rank) for rank in ranks)
+    chain = int((ways.head_of_kind[PASS] + ways.whole_of_kind).max())
+    best = max(chain, *(rank.makespan() for rank in ranks))
     best = max(best, *(rank.first_start + rank.area() for rank in ranks))
     heads = order_heads(ways)
     return best if heads is None else max(best, *(_by_order(ways, rank, heads) for rank in ranks))
@@ -68,10 +70,11 @@ def _by_order(ways: Paths, rank: Rank, heads: OrderHeads) -> int:
     backward number j starts, m - j of them are left, and m - j - k F's, as no more than j + k can be done. The idle
     cool-down after the last F comes on top if that F is still to come, that after the last backward always.
     """
-    stage, count = int(rank.groups[0][0][0]), ways.instance.microbatches
+    stage, count = int(rank.groups[0][1][0]), ways.instance.microbatches
     forward, whole = int(ways.ticks[0, stage, 0]), int(ways.whole[stage, 0])
-    last = max(0, rank.way_out_of_last - rank.last)
-    both = max(last, rank.way_out - rank.late)
+    tail = ways.tail_of_kind(np.zeros_like(ways.ticks_of_kind))
+    last = max(0, rank.way_out_of_last(tail) - rank.last)
+    both = max(last, rank.way_out(tail) - rank.late)
     best = 0
     for j in range(count):
         left, ahead = count - j, max(0, count - j - int(heads.window[stage]))

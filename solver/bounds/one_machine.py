@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
-
 import numpy as np
 
-from .paths import PASS, REST, F, Paths
+from ..core.schedule import Array
+from .paths import NEVER
 
 
-def one_machine(paths: Paths, rank: int) -> int:
-    """Head + work + tail: the best makespan if only this rank could run one op at a time.
+def one_machine(head: Array, ticks: Array, tail: Array, count: Array) -> int:
+    """Head + work + tail: the best makespan if only one rank could run one op at a time.
 
     Every op of the rank becomes ready after its longest path from the start (its head) and is followed by its longest
-    path to the end (its tail). Heads, work and tails are those of `Paths`: lower bounds whatever is fused or split. The
-    rank may even interrupt ops. The best preemptive schedule always runs the ready op with the longest tail; its length
-    is the maximum, over all sets of ops of the rank, of least head + work + least tail. All of this only relaxes, so no
-    schedule is shorter.
+    path to the end (its tail). For any set of the rank's ops, nothing of it is done before its least head, the rank
+    then works on it for the sum of its times, and after the last of it at least its least tail passes. So the makespan
+    is at least the maximum, over all sets of ops, of least head + work + least tail. The sets that matter are those of
+    all ops with a head of at least h and a tail of at least q. That maximum is the length of the best schedule of the
+    rank alone where ops may be interrupted.
+
+    Parameters
+    ----------
+    head, ticks, tail, count
+        Of each kind of op, and how many there are of it; shape (n,). A tail of `NEVER` is that of an op which nothing
+        waits for; it is left out.
 
     Source: J. R. Jackson's preemptive rule; J. Carlier, The one-machine sequencing problem, EJOR 11 (1982).
+
+    Examples
+    --------
+    >>> one_machine(np.array([0, 4]), np.array([5, 2]), np.array([1, 3]), np.array([1, 2]))
+    11
     """
-    where = paths.instance.rank == rank
-    head, ticks, tail = (
-        np.concatenate([part[row][where] for row in (F, PASS, REST)]) for part in (paths.head, paths.ticks, paths.tail)
-    )
-    jobs = sorted(zip(head.tolist(), ticks.tolist(), tail.tolist(), strict=True))
-    ready: list[tuple[int, int]] = []
-    time = best = 0
-    index = 0
-    while index < len(jobs) or ready:
-        if not ready:
-            time = max(time, jobs[index][0])
-        while index < len(jobs) and jobs[index][0] <= time:
-            heappush(ready, (-jobs[index][2], jobs[index][1]))
-            index += 1
-        minus_tail, left = heappop(ready)
-        until = time + left
-        if index < len(jobs) and jobs[index][0] < until:
-            heappush(ready, (minus_tail, until - jobs[index][0]))
-            time = jobs[index][0]
-        else:
-            time = until
-            best = max(best, time - minus_tail)
-    return best
+    kept = tail > NEVER // 2
+    if not kept.any():
+        return 0
+    heads, row = np.unique(head[kept], return_inverse=True)
+    tails, column = np.unique(tail[kept], return_inverse=True)
+    work = np.zeros((len(heads), len(tails)), dtype=np.int64)
+    np.add.at(work, (row.reshape(-1), column.reshape(-1)), (ticks * count)[kept])
+    there = np.zeros(work.shape, dtype=np.int64)
+    np.add.at(there, (row.reshape(-1), column.reshape(-1)), 1)
+    for table in (work, there):
+        for axis in range(2):
+            table[:] = np.flip(np.cumsum(np.flip(table, axis), axis), axis)
+    # A pair of thresholds that no op passes says nothing.
+    return int(np.where(there > 0, heads[:, None] + work + tails[None, :], 0).max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numba import njit
 
 from ..core.instance import Instance
 from ..core.schedule import Array
@@ -22,6 +23,8 @@ class Paths:
     An I and a B share a node. Whichever is chosen, the gradient is passed on no sooner than `min(I, B)` after the
     backward starts, and the rank works on it for `min(B, I + W)` at least; the difference is put on the node of W.
 
+    Micro-batches of one size and direction are of one *kind*: alike in everything. Paths are found once for each kind.
+
     Parameters
     ----------
     instance
@@ -33,8 +36,16 @@ class Paths:
         Least duration of each node, shape (3, S, m).
     before, lag
         Predecessor nodes (-1: none) and message times, shape (3, S, m, 2).
+    kind
+        Kind of each micro-batch, shape (m,).
+    one_of
+        A micro-batch of each kind, shape (K,).
+    count
+        How many micro-batches are of each kind, shape (K,).
+    direction
+        Direction of each kind, shape (K,).
     order
-        (row, stage) of every node, predecessors first.
+        Row x S + stage of every node, predecessors first, shape (3 x S,).
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -45,9 +56,21 @@ class Paths:
         self.ticks: Array = np.stack([instance.forward, passed, whole - passed])
         self.before: Array = instance.before.reshape(3, stages, count, 2)
         self.lag: Array = instance.lag.reshape(3, stages, count, 2)
+
+        ways = [instance.problem.placement.direction_of(j, count) for j in range(count)]
+        names = np.array([ways, instance.sizes], dtype=np.int64)
+        kinds, one_of, kind, members = np.unique(
+            names, axis=1, return_index=True, return_inverse=True, return_counts=True
+        )
+        self.direction: Array = kinds[0]
+        self.one_of: Array = one_of.astype(np.int64)
+        self.kind: Array = kind.reshape(-1).astype(np.int64)
+        self.count: Array = members.astype(np.int64)
         # Every micro-batch has the same predecessors among its own nodes: read them off the first.
         source = self.before[:, :, 0, :]
-        self._source = np.where(source >= 0, source // count, -1)
+        self._source: Array = np.where(source >= 0, source // count, -1).reshape(3 * stages, 2)
+        self._ticks: Array = np.ascontiguousarray(self.ticks[:, :, one_of].reshape(3 * stages, -1))
+        self._lag: Array = np.ascontiguousarray(self.lag[:, :, one_of].reshape(3 * stages, -1, 2))
         self.order = self._topological()
 
     @cached_property
@@ -56,56 +79,97 @@ class Paths:
         whole: Array = self.ticks[PASS] + self.ticks[REST]
         return whole
 
-    def _topological(self) -> tuple[tuple[int, int], ...]:
-        stages, done, order = self.instance.stages, set[int](), list[tuple[int, int]]()
+    @cached_property
+    def ticks_of_kind(self) -> Array:
+        """Least duration of each node, shape (3, S, K)."""
+        return self._ticks.reshape(3, self.instance.stages, -1)
+
+    @cached_property
+    def whole_of_kind(self) -> Array:
+        """The same of whole backwards, shape (S, K)."""
+        whole: Array = self.ticks_of_kind[PASS] + self.ticks_of_kind[REST]
+        return whole
+
+    def _topological(self) -> Array:
+        stages, done, order = self.instance.stages, set[int](), list[int]()
         waiting = list(range(3 * stages))
         while waiting:
             later = []
             for node in waiting:
-                row, stage = divmod(node, stages)
-                if all(source < 0 or int(source) in done for source in self._source[row, stage]):
+                if all(source < 0 or source in done for source in self._source[node].tolist()):
                     done.add(node)
-                    order.append((row, stage))
+                    order.append(node)
                 else:
                     later.append(node)
             # Backwards become ready from the last stage on: look at the rest in the opposite direction.
             waiting = later[::-1]
-        return tuple(order)
+        return np.array(order, dtype=np.int64)
 
-    def _sweep(self, value: Array) -> Array:
-        """Push start times along the edges, from where they are set, in place."""
-        flat, ticks = value.reshape(-1, value.shape[-1]), self.ticks.reshape(-1, value.shape[-1])
-        for row, stage in self.order:
-            for slot in range(2):
-                source = self._source[row, stage, slot]
-                if source >= 0:
-                    arrival = flat[source] + ticks[source] + self.lag[row, stage, :, slot]
-                    np.maximum(value[row, stage], arrival, out=value[row, stage])
-        return value
+    def _wide(self, value: Array) -> Array:
+        """From kinds to micro-batches."""
+        wide: Array = value[:, :, self.kind]
+        return wide
+
+    @cached_property
+    def head_of_kind(self) -> Array:
+        """Earliest start of every node, shape (3, S, K)."""
+        head = np.zeros_like(self._ticks)
+        _push(self.order, self._source, self._ticks, self._lag, head)
+        return head.reshape(self.ticks_of_kind.shape)
 
     @cached_property
     def head(self) -> Array:
         """Earliest start of every node, shape (3, S, m)."""
-        return self._sweep(np.zeros_like(self.ticks))
+        return self._wide(self.head_of_kind)
+
+    def tail_of_kind(self, base: Array) -> Array:
+        """Longest way from the end of every node to the end of any node, plus that node's `base`; shapes (3, S, K)."""
+        tail: Array = base.reshape(self._ticks.shape).copy()
+        _pull(self.order, self._source, self._ticks, self._lag, tail)
+        return tail.reshape(base.shape)
 
     @cached_property
     def tail(self) -> Array:
         """Least time from the end of every node to the end of the schedule, shape (3, S, m)."""
-        tail = np.zeros_like(self.ticks)
-        flat, ticks = tail.reshape(-1, tail.shape[-1]), self.ticks
-        for row, stage in reversed(self.order):
-            for slot in range(2):
-                source = self._source[row, stage, slot]
-                if source >= 0:
-                    rest = tail[row, stage] + ticks[row, stage] + self.lag[row, stage, :, slot]
-                    np.maximum(flat[source], rest, out=flat[source])
-        return tail
+        return self._wide(self.tail_of_kind(np.zeros_like(self.ticks_of_kind)))
+
+    def after_of_kind(self, row: int, stage: int) -> Array:
+        """Least time from the start of a node to the start of every other, shape (3, S, K); below 0: no path."""
+        start = np.full_like(self._ticks, NEVER)
+        start[row * self.instance.stages + stage] = 0
+        _push(self.order, self._source, self._ticks, self._lag, start)
+        return start.reshape(self.ticks_of_kind.shape)
 
     def after(self, row: int, stage: int) -> Array:
-        """Least time from the start of a node to the start of every other, shape (3, S, m); below 0: no path."""
-        start = np.full_like(self.ticks, NEVER)
-        start[row, stage] = 0
-        return self._sweep(start)
+        """The same for every micro-batch, shape (3, S, m)."""
+        return self._wide(self.after_of_kind(row, stage))
+
+
+@njit(cache=True)
+def _push(order: Array, source: Array, ticks: Array, lag: Array, start: Array) -> None:  # pragma: no cover
+    """Push start times along the edges, from where they are set, in place."""
+    for node in order:
+        for slot in range(2):
+            before = source[node, slot]
+            if before >= 0:
+                for k in range(start.shape[1]):
+                    at = start[before, k] + ticks[before, k] + lag[node, k, slot]
+                    if at > start[node, k]:
+                        start[node, k] = at
+
+
+@njit(cache=True)
+def _pull(order: Array, source: Array, ticks: Array, lag: Array, tail: Array) -> None:  # pragma: no cover
+    """Pull tails back along the edges, in place."""
+    for index in range(len(order) - 1, -1, -1):
+        node = order[index]
+        for slot in range(2):
+            before = source[node, slot]
+            if before >= 0:
+                for k in range(tail.shape[1]):
+                    rest = tail[node, k] + ticks[node, k] + lag[node, k, slot]
+                    if rest > tail[before, k]:
+                        tail[before, k] = rest
 
 
 @lru_cache(maxsize=16)

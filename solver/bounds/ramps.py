@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from ..core.instance import UNLIMITED
 from ..core.schedule import Array
 from .knapsack import Pieces, most, most_of_two
-from .paths import NEVER, PASS, F, Paths
+from .one_machine import one_machine
+from .paths import PASS, REST, F, Paths
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class Rank:
 
     paths: Paths
     rank: int
+    _after: dict[int, Array] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def room(self) -> int:
@@ -37,23 +38,28 @@ class Rank:
         return UNLIMITED if limit >= UNLIMITED else limit - int(instance.static[self.rank])
 
     @cached_property
-    def where(self) -> npt.NDArray[np.bool_]:
-        """Which stages and micro-batches the rank runs, shape (S, m)."""
-        where: npt.NDArray[np.bool_] = self.paths.instance.rank == self.rank
-        return where
+    def groups(self) -> tuple[tuple[int, Array, Array], ...]:
+        """For each direction: its number, the stages that its micro-batches pass on this rank, ascending, and which
+        kinds those are."""
+        found = []
+        for direction in range(self.paths.instance.problem.placement.directions):
+            held = self.paths.instance.problem.placement.held[self.rank]
+            stages = np.array([stage for way, stage in held if way == direction], dtype=np.int64)
+            passing = np.flatnonzero(self.paths.direction == direction)
+            if len(stages) and len(passing):
+                found.append((direction, stages, passing))
+        return tuple(found)
 
     @cached_property
-    def groups(self) -> tuple[tuple[Array, Array], ...]:
-        """For each direction: the stages that its micro-batches pass on this rank, ascending, and which those are."""
-        placement, count = self.paths.instance.problem.placement, self.paths.instance.microbatches
-        directions = np.array([placement.direction_of(j, count) for j in range(count)])
-        found = []
-        for direction in range(placement.directions):
-            stages = [stage for way, stage in placement.held[self.rank] if way == direction]
-            passing = np.flatnonzero(directions == direction)
-            if stages and len(passing):
-                found.append((np.array(stages, dtype=np.int64), passing))
-        return tuple(found)
+    def where(self) -> tuple[Array, Array]:
+        """The stages and micro-batches that the rank runs, as a pair of index arrays."""
+        rows, columns = [], []
+        for _, stages, kinds in self.groups:
+            batches = np.flatnonzero(np.isin(self.paths.kind, kinds))
+            rows.append(np.repeat(stages, len(batches)))
+            columns.append(np.tile(batches, len(stages)))
+        empty = np.zeros(0, dtype=np.int64)
+        return np.concatenate([empty, *rows]), np.concatenate([empty, *columns])
 
     @cached_property
     def forwards(self) -> Pieces:
@@ -104,7 +110,7 @@ class Rank:
         Then every piece left holds memory: what F took where the whole backward is left, what I retains where only W
         is. Together with the last F's own they fit the limit.
         """
-        forced = min(len(stages) for stages, _ in self.groups)
+        forced = min(len(stages) for _, stages, _ in self.groups)
         return most_of_two(self.backwards, self.weights(), self.room, forced)
 
     @cached_property
@@ -113,23 +119,20 @@ class Rank:
         whole, held = self.backwards.ticks, self.backwards.held
         return int(whole.max()) + most(self.weights(), self.room - int(held.min()))
 
-    def _least(self, value: Array, end: int) -> int:
-        """Minimum over groups and their micro-batches of a table of shape (S, m), at each group's first (0) or last
-        (-1) stage."""
-        return min(int(value[stages[end], batches].min()) for stages, batches in self.groups)
-
     @cached_property
     def first_start(self) -> int:
         """Earliest start of any op of the rank."""
-        return self._least(self.paths.head[F], 0)
+        head = self.paths.head_of_kind[F]
+        return min(int(head[stages[0], kinds].min()) for _, stages, kinds in self.groups)
 
     @cached_property
     def first_backward(self) -> int:
         """Earliest start of any backward of the rank: of its last stage, as the others wait for that one."""
-        return self._least(self.paths.head[PASS], -1)
+        head = self.paths.head_of_kind[PASS]
+        return min(int(head[stages[-1], kinds].min()) for _, stages, kinds in self.groups)
 
     def makespan(self) -> int:
-        """Warm-up + work + cool-down.
+        """Warm-up + work + cool-down, and head + work + tail.
 
         *Warm-up.* Before the rank's first backward it can only run F's, `early` at most, and the first backward comes
         no sooner than `first_backward`: the difference is idle. So is everything before `first_start`.
@@ -144,49 +147,56 @@ class Rank:
         *Both.* If the first backward comes before the last F, the two idle times are apart and add up. If not, all F's
         come first, which memory must allow: then the backwards follow the F's. The bound is the lesser of the cases.
         """
-        warm = max(self.first_start, self.first_backward - self.early)
-        return self._cases(warm, self.way_out, self.way_out_of_last, self.first_start, self.first_backward)
+        tail = self.paths.tail_of_kind(np.zeros_like(self.paths.ticks_of_kind))
+        return self.until(self.paths.head_of_kind, tail, self.first_start, self.first_backward)
 
-    @cached_property
-    def way_out(self) -> int:
-        """Least time from the end of the rank's last F to the end of the schedule."""
-        paths, ways = self.paths, []
-        for stages, batches in self.groups:
+    def until(self, head: Array, tail: Array, start: int, backward: int) -> int:
+        """The same for any clock: the least time at which all is done that tails lead to.
+
+        Parameters
+        ----------
+        head, tail
+            Of every node, on that clock, shape (3, S, K). A tail of 0 or more of the rank's weight gradients says that
+            the rank's own end counts.
+        start, backward
+            Earliest start of the rank's first op, and of its first backward.
+        """
+        where = [np.ix_(stages, kinds) for _, stages, kinds in self.groups]
+        ticks, count = self.paths.ticks_of_kind, np.broadcast_to(self.paths.count, self.paths.ticks_of_kind.shape[1:])
+        columns = (
+            np.concatenate([part[row][cells].reshape(-1) for row in (F, PASS, REST) for cells in where])
+            for part in (head, ticks, tail, np.broadcast_to(count, ticks.shape))
+        )
+        cool = self.way_out_of_last(tail) - self.last
+        if all((tail[REST][cells] >= 0).all() for cells in where):
+            cool = max(0, cool)
+        way = self.way_out(tail)
+        apart = max(start, backward - self.early) + self.work + max(way - self.late, cool)
+        if self.all_forwards_fit:
+            filled = start + int(self.forwards.ticks.sum())
+            forwards_first = max(max(filled, backward) + int(self.backwards.ticks.sum()) + cool, filled + way)
+            apart = min(apart, forwards_first)
+        return max(apart, one_machine(*columns))
+
+    def way_out(self, tail: Array) -> int:
+        """Least time from the end of the rank's last F to the end of what tails lead to."""
+        ways = []
+        for _, stages, kinds in self.groups:
             s = stages[-1]
-            back = paths.after(F, s)[PASS, s] - paths.ticks[F, s] + paths.ticks[PASS, s] + paths.tail[PASS, s]
-            ways.append(int(back[batches].min()))
+            back = self.after(s)[PASS, s] - self.paths.ticks_of_kind[F, s]
+            ways.append(int((back + self.paths.ticks_of_kind[PASS, s] + tail[PASS, s])[kinds].min()))
         return min(ways)
 
-    @cached_property
-    def way_out_of_last(self) -> int:
-        """Least time from the start of the rank's last backward to the end of the schedule."""
-        return self._least(self.paths.ticks[PASS] + self.paths.tail[PASS], 0)
+    def way_out_of_last(self, tail: Array) -> int:
+        """Least time from the start of the rank's last backward to the end of what tails lead to."""
+        ticks = self.paths.ticks_of_kind
+        return min(int((ticks[PASS] + tail[PASS])[s[0], kinds].min()) for _, s, kinds in self.groups)
 
-    def _cases(self, warm: int, way: int, way_of_last: int, start: int, backward: int) -> int:
-        cool_last = max(0, way_of_last - self.last)
-        apart = warm + self.work + max(0, way - self.late, cool_last)
-        if not self.all_forwards_fit:
-            return apart
-        filled = start + int(self.forwards.ticks.sum())
-        forwards_first = max(max(filled, backward) + int(self.backwards.ticks.sum()) + cool_last, filled + way)
-        return min(apart, forwards_first)
-
-    def span(self) -> int:
-        """The same between the rank's first start and its own last end.
-
-        The clock starts with the rank's first op, an F of a first stage: the first backward comes after the way from
-        there to I of the last stage. After the last F, the way ends with the backward of the rank's first stage.
-        """
-        paths = self.paths
-        ways, backs = [], []
-        for stages, batches in self.groups:
-            first, last = stages[0], stages[-1]
-            there = paths.after(F, first)[PASS, last]
-            down = paths.after(F, last)[PASS, first] - paths.ticks[F, last] + paths.whole[first]
-            assert (there > NEVER // 2).all()
-            ways.append(int(there[batches].min()))
-            backs.append(int(down[batches].min()))
-        return self._cases(max(0, min(ways) - self.early), min(backs), 0, 0, min(ways))
+    def after(self, stage: int) -> Array:
+        """Paths from an F of one of the rank's stages to every node, shape (3, S, K)."""
+        if stage not in self._after:
+            self._after[stage] = self.paths.after_of_kind(F, stage)
+        return self._after[stage]
 
     def area(self) -> int:
         """Memory-time: from the rank's first start on, it has `room` bytes at every moment, and every stage and
@@ -195,14 +205,15 @@ class Rank:
         if self.room >= UNLIMITED or self.room <= 0:
             return 0
         paths, instance, total = self.paths, self.paths.instance, 0
-        for stages, batches in self.groups:
+        for _, stages, kinds in self.groups:
+            one = paths.one_of[kinds]
             for s in stages:
-                wait = paths.after(F, s)[PASS, s, batches]
-                held, kept = instance.activation[s, batches], instance.retained[s, batches]
-                fused = held * instance.backward[s, batches]
+                wait = self.after(s)[PASS, s, kinds]
+                held, kept = instance.activation[s, one], instance.retained[s, one]
+                fused = held.astype(object) * instance.backward[s, one]
                 # W's ranges may free a part early; then only their own times count, and for no more than is left.
-                weight = instance.backward_weight[s, batches] if instance.unit_ticks.shape[2] == 2 else 0
-                split = np.maximum(held, kept) * instance.backward_input[s, batches] + kept * weight
-                parts = held.astype(object) * wait + np.minimum(fused.astype(object), split.astype(object))
-                total += int(parts.sum())
+                weight = instance.backward_weight[s, one] if instance.unit_ticks.shape[2] == 2 else 0
+                split = np.maximum(held, kept).astype(object) * instance.backward_input[s, one] + kept * weight
+                parts = held.astype(object) * wait + np.minimum(fused, split)
+                total += int((parts * paths.count[kinds]).sum())
         return -(-total // self.room)

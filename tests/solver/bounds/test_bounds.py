@@ -90,6 +90,12 @@ def test_bound_meets_the_proven_optimum(p: int, m: int, share: float, value: int
     assert lower_bound(published(p, m, share)) == value
 
 
+@pytest.mark.parametrize(("p", "m", "share", "value"), [(4, 8, 2, 4155), (8, 24, 1, 13095), (8, 24, 2, 11523)])
+def test_bound_of_the_span_meets_the_proven_optimum(p: int, m: int, share: float, value: int) -> None:
+    """Few micro-batches and much memory: the first rank waits for the last one's backwards, and does its last W."""
+    assert lower_bound(published(p, m, share), "span") == value
+
+
 @pytest.mark.parametrize(
     ("problem", "least", "most_"),
     [
