@@ -14,7 +14,8 @@ import msgspec
 
 from adaptpipe.solver.core.problem import Problem
 
-_FOLDER = Path(__file__).parent
+HERE = Path(__file__).parent
+"""Where the files are."""
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,7 +29,7 @@ class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def names() -> tuple[str, ...]:
     """Names of all instances, in alphabetical order."""
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+    return tuple(sorted(path.stem for path in HERE.glob("*.toml")))
 
 
 def load(name: str) -> Problem:
@@ -39,9 +40,9 @@ def load(name: str) -> Problem:
     InputError
         When there is none.
     """
-    return Problem.load(_FOLDER / f"{name}.toml")
+    return Problem.load(HERE / f"{name}.toml")
 
 
 def published() -> tuple[Published, ...]:
     """Every published value, in the papers' order."""
-    return msgspec.json.decode((_FOLDER / "published.json").read_bytes(), type=tuple[Published, ...])
+    return msgspec.json.decode((HERE / "published.json").read_bytes(), type=tuple[Published, ...])

@@ -13,7 +13,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SEQUENCE = 1024
 DIMENSIONS = {"1.5b": (2304, 24), "6.2b": (4096, 32), "14.6b": (5120, 40), "28.3b": (6144, 48)}
-"""Hidden size h and attention heads a of the models of "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241, Table 3)."""
+"""Hidden size h and attention heads a of the zero-bubble paper's models (arXiv 2401.10241, Table 3)."""
 
 TABLE_5 = (
     ("1.5b", 8, 24, 18522, 18086, 9337, 601),
@@ -219,7 +219,7 @@ def _model_1_5b(placement: str, ranks: int, samples: int, times: str) -> Instanc
 
 
 def _uneven(placement: str, samples: int, times: str) -> Instance:
-    """Four unequal stages; on V each is cut into two halves that follow each other, and the chain of eight is folded."""
+    """Four unequal stages; on V each is cut into two halves, and the chain of eight is folded."""
     cut = 2 if placement == "v" else 1
     costs = {key: tuple(-(-value // cut) for value in values for _ in range(cut)) for key, values in UNEVEN.items()}
     ranks = len(UNEVEN["forward"])
@@ -227,7 +227,7 @@ def _uneven(placement: str, samples: int, times: str) -> Instance:
     return Instance(
         name=f"{placement}-6.2b-uneven-p{ranks}-m{samples}-{times}",
         comments=(
-            "Stages 0, 1, 2 and 7 of the measured profile of 6.2B, with embedding and head: auto_schedule.py, __main__,",
+            "Stages 0, 1, 2 and 7 of the measured profile of 6.2B, with embedding and head, from auto_schedule.py",
             "of sail-sg/zero-bubble-pipeline-parallelism, tag v0.1.0"
             + ("; each in two halves, rounded up, the eight folded" if cut == 2 else ""),
             f"limit: {times} of p activations of an inner stage ({UNEVEN_UNIT} MB)",
