@@ -114,10 +114,7 @@ def _solve_all(rows: Sequence[Row], runs: raw.Runs, options: argparse.Namespace)
     try:
         _say("loading compiled code (a first time compiles it) …")
         start_s = _start_seconds()
-        for objective in ("makespan", "span"):
-            _uninterrupted(
-                solve(load("v-1.5b-p4-m16-0.5x"), objective=objective, time_limit=3, workers=options.workers)
-            )
+        _load_compiled(options.workers)
         for index, row in enumerate(rows):
             began = time.monotonic()
             run = run_row(row, options.time_limit, options.workers, options.seed, start_s)
