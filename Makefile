@@ -6,7 +6,7 @@
 
 PYTHON   ?= python3.11
 PIP_ARGS ?=
-BENCH    ?= $(wildcard benchmarks/instances/*.toml benchmarks/instances/*.json)
+BENCH    ?=
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -63,8 +63,8 @@ wheel: env  ## build the wheel, install it without torch into a fresh environmen
 	build/fresh/bin/python -m pip install --quiet $(PIP_ARGS) $(PIN) dist/*.whl
 	cd build/fresh && bin/python -P $(CURDIR)/tests/wheel_smoke.py $(CURDIR)
 
-bench: env  ## every method on every instance, or on BENCH="files"
-	for file in $(BENCH); do $(BIN)/adaptpipe compare $$file || exit; done
+bench: env  ## the solver's benchmark: tables and chart in benchmarks/results; BENCH="--set v1x" solves a part
+	$(BIN)/python -m benchmarks.solve $(BENCH)
 
 clean:  ## remove what make made, .venv too
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

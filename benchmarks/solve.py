@@ -18,10 +18,13 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
 
 from adaptpipe.solver import Problem, Result, solve
 from adaptpipe.solver.core.errors import InputError
@@ -61,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def run_row(row: Row, time_limit: float, workers: int, seed: int, start_s: float) -> raw.Run:
+def run_row(
+    row: Row, time_limit: float, workers: int, seed: int, start_s: float, on_progress: Callable[[Progress], None]
+) -> raw.Run:
     """Solve one row, heuristics first.
 
     Raises
@@ -75,6 +80,7 @@ def run_row(row: Row, time_limit: float, workers: int, seed: int, start_s: float
 
     def note(progress: Progress) -> None:
         steps.append(raw.Step(round(progress.time_s, 3), progress.value, progress.bound, progress.found_by))
+        on_progress(progress)
 
     result = _uninterrupted(
         solve(problem, objective=row.objective, time_limit=time_limit, workers=workers, seed=seed, on_progress=note)
@@ -117,7 +123,7 @@ def _solve_all(rows: Sequence[Row], runs: raw.Runs, options: argparse.Namespace)
         _load_compiled(options.workers)
         for index, row in enumerate(rows):
             began = time.monotonic()
-            run = run_row(row, options.time_limit, options.workers, options.seed, start_s)
+            run = _watched(f"[{index + 1}/{len(rows)}] {row.key}", row, options, start_s)
             runs[row.key] = run
             raw.write(options.results, runs)
             gap = run.gap(run.value)
@@ -130,6 +136,17 @@ def _solve_all(rows: Sequence[Row], runs: raw.Runs, options: argparse.Namespace)
         _say(f"interrupted; the rows that are done are kept in {options.results}")
         return 130
     return 0
+
+
+def _watched(title: str, row: Row, options: argparse.Namespace, start_s: float) -> raw.Run:
+    """Solve one row; in a terminal, with the best so far on the last line."""
+    with Console(stderr=True).status(f"{escape(title)}: heuristics", refresh_per_second=2) as status:
+
+        def show(progress: Progress) -> None:
+            gap = "" if progress.gap is None else f", gap {progress.gap:.2%}"
+            status.update(f"{escape(title)}: {progress.value:,} by {progress.found_by}{gap}, {progress.time_s:.1f} s")
+
+        return run_row(row, options.time_limit, options.workers, options.seed, start_s, show)
 
 
 def _heuristics(problem: Problem) -> list[str]:

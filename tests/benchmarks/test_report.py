@@ -182,7 +182,7 @@ def test_an_interrupted_search_is_no_result(monkeypatch: pytest.MonkeyPatch) -> 
     interrupted = Result("auto", "makespan", None, 0, 0.1, reason="interrupted")
     monkeypatch.setattr(solve, "solve", lambda *_, **__: interrupted)
     with pytest.raises(solve.Interrupted):
-        solve.run_row(SETS[0].rows[0], 1.0, 1, 0, 1.0)
+        solve.run_row(SETS[0].rows[0], 1.0, 1, 0, 1.0, lambda progress: None)
 
 
 def test_no_row_of_a_name_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
