@@ -56,7 +56,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def best_at(self, seconds: float) -> int | None:
         """Value of the best schedule known by then; None where there is none, or the run was allowed less time."""
-        if seconds > self.time_limit_s and self.time_s >= self.time_limit_s:
+        if seconds > self.time_limit_s and not self.proven:
             return None
         return min((step.value for step in self.steps if step.time_s <= seconds), default=None)
 

@@ -80,9 +80,10 @@ def test_a_proven_row_has_the_time_of_its_proof() -> None:
 
 
 def test_a_shorter_run_says_nothing_about_later_seconds() -> None:
-    run = run_of(time_limit_s=5.0, time_s=5.01)
+    run = run_of(time_limit_s=5.0, time_s=4.99)
     assert run.best_at(1) == 1100
     assert run.best_at(10) is None
+    assert run_of(time_limit_s=5.0, time_s=3.0, status="OPTIMAL").best_at(10) == 1100, "no later second changes it"
 
 
 def test_span_rows_stand_beside_the_published_bubble() -> None:
