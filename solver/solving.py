@@ -10,7 +10,8 @@ from .core.errors import InputError
 from .core.problem import Problem
 from .core.result import NOT_THERE, Objective, Result
 from .methods import METHODS, Method, find_method
-from .portfolio import Portfolio, Progress
+from .portfolio.request import Progress, Request
+from .portfolio.running import run
 
 __all__ = ["Progress", "compare", "solve"]
 
@@ -25,15 +26,17 @@ def solve(
     seed: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
     sizes: tuple[int, ...] | None = None,
+    iterations: int | None = None,
+    deterministic: bool = False,
 ) -> Result:
     """Find a schedule, and say how good it is proven to be.
 
-    `auto` first asks whether there is a schedule at all and how good one can be; then tries every heuristic that exists
-    for the problem and keeps the limits, then the greedy grid; stops as soon as a schedule meets the bound; and gives
-    the rest of the time to CP-SAT, where the problem has few enough ops. `cpsat` does the same in any case, whatever
-    the size. With several micro-batch sizes allowed, near-uniform divisions of the batch are tried, that into
-    fewest micro-batches, and, for small batches, uneven ones; OPTIMAL may then be proven for the sizes chosen only, as
-    `proven_for` says.
+    `auto` first asks whether there is a schedule at all and how good one can be. Then it tries every heuristic that
+    exists for the problem and keeps the limits, and the greedy grid; anneals the best of them; and gives the rest of the
+    time to CP-SAT, where the problem has few enough ops. It stops as soon as a schedule meets the bound. `cpsat` does
+    the same whatever the size; `anneal` leaves CP-SAT out. With several micro-batch sizes allowed, near-uniform
+    divisions of the batch are tried, that into fewest micro-batches, and, for small batches, uneven ones; OPTIMAL may
+    then be proven for the sizes chosen only, as `proven_for` says.
 
     Parameters
     ----------
@@ -46,11 +49,16 @@ def solve(
     time_limit
         Seconds. A schedule that is known by then is always returned.
     workers, seed
-        Of CP-SAT.
+        Processes of the annealer and threads of CP-SAT; seed of both.
     on_progress
         Told of each better schedule, with the bound known then.
     sizes
         Samples of each micro-batch; None: the solver chooses.
+    iterations
+        Moves that each process of the annealer may propose; None: as many as fit in the time.
+    deterministic
+        Count work and not time: the same arguments give the same schedule. The time limit is then a measure of the
+        work, and the time that it takes depends on the machine.
 
     Returns
     -------
@@ -81,9 +89,13 @@ def solve(
         raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
     if workers < 1:
         raise InputError(f"workers: {workers} is below 1")
+    if iterations is not None and iterations < 1:
+        raise InputError(f"iterations: {iterations} is below 1")
     if sizes is not None:
         problem.instance(sizes)
-    return Portfolio(problem, chosen, objective, time_limit, workers, seed, on_progress, sizes).result()
+    return run(
+        Request(problem, chosen, objective, time_limit, workers, seed, sizes, iterations, deterministic, on_progress)
+    )
 
 
 def compare(

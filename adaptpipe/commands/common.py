@@ -54,8 +54,20 @@ objective_option = Annotated[
 time_limit_option = Annotated[
     float, typer.Option("--time-limit", metavar="S", callback=_positive, help="Wall time of a search, in seconds.")
 ]
-workers_option = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Threads of the CP-SAT search.")]
+workers_option = Annotated[
+    int, typer.Option("--workers", metavar="N", min=1, help="Processes of the annealer, threads of CP-SAT.")
+]
 seed_option = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Seed of the search.")]
+iterations_option = Annotated[
+    int | None,
+    typer.Option("--iterations", metavar="N", min=1, help="Moves of each annealing process.", show_default=False),
+]
+deterministic_option = Annotated[
+    bool,
+    typer.Option(
+        "--deterministic", help="Count work, not time: same arguments, same schedule. The limit then is one on work."
+    ),
+]
 json_option = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else goes to stderr.")]
 
 

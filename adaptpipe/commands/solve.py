@@ -17,8 +17,10 @@ from .common import (
     INTERRUPTED,
     Goal,
     compilation_notice,
+    deterministic_option,
     emit,
     figures,
+    iterations_option,
     json_option,
     objective_option,
     pairs,
@@ -39,12 +41,14 @@ def solve(
     problem: problem_argument,
     method: Annotated[
         str,
-        typer.Option("--method", metavar="NAME", help="auto, cpsat, greedy, or a schedule's name, as 1F1B or ZB-H1."),
+        typer.Option("--method", metavar="NAME", help="auto, cpsat, anneal, greedy, or a schedule's name, as 1F1B."),
     ] = "auto",
     objective: objective_option = Goal.makespan,
     time_limit: time_limit_option = 60.0,
     workers: workers_option = 2,
     seed: seed_option = 0,
+    iterations: iterations_option = None,
+    deterministic: deterministic_option = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="S.json", help="Write the schedule.", show_default=False)
     ] = None,
@@ -70,6 +74,8 @@ def solve(
             time_limit=time_limit,
             workers=workers,
             seed=seed,
+            iterations=iterations,
+            deterministic=deterministic,
             on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
         )
     if result.timeline is not None and output is not None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, Status, check, compare, simulate, solve
 from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
 from adaptpipe.solver.methods import METHODS
-from adaptpipe.solver.portfolio import LARGEST_MODEL, Progress
+from adaptpipe.solver.portfolio.request import Progress
+from adaptpipe.solver.portfolio.running import LARGEST_MODEL
 from tests.solver.bounds.test_bounds import published
 from tests.solver.oracle import optimum
 from tests.strategies import problems

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from .bounds import infeasible
-from .core.division import divisions
-from .core.errors import InputError
-from .core.problem import Problem
+from ..bounds import infeasible
+from ..core.division import divisions
+from ..core.errors import InputError
+from ..core.problem import Problem
 
 MOST_COUNTS = 16
 """Numbers of micro-batches whose near-uniform divisions are tried at first, spread over all that are possible."""

@@ -1,0 +1,87 @@
+"""What is asked of the solver, and how it tells of its progress."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..core.problem import Problem
+from ..core.result import Objective
+from ..methods import Method
+
+Sizes = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A better schedule was found.
+
+    Parameters
+    ----------
+    found_by
+        By which part.
+    value, bound
+        Objective value and the bound known then, in ticks.
+    gap
+        `value / bound - 1`; None where the bound is 0 and the value is not.
+    time_s
+        Seconds since the start.
+    proven_for
+        What `bound` holds for, as in `Result`.
+    """
+
+    found_by: str
+    value: int
+    bound: int
+    gap: float | None
+    time_s: float
+    proven_for: Literal["problem", "sizes"] = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call of `solve`; its parameters mean the same there."""
+
+    problem: Problem
+    method: Method
+    objective: Objective
+    time_limit: float
+    workers: int
+    seed: int
+    sizes: Sizes | None
+    iterations: int | None
+    deterministic: bool
+    on_progress: Callable[[Progress], None] | None
+
+
+class Clock:
+    """The time limit; in a deterministic run, time plays no part and nothing is ever late."""
+
+    def __init__(self, time_limit: float, deterministic: bool) -> None:
+        self.started, self.limit, self.deterministic = time.monotonic(), time_limit, deterministic
+        self.deadline = float("inf") if deterministic else self.started + time_limit
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return self.deadline - time.monotonic()
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return self.left < 0
+
+    def part(self, share: float) -> float:
+        """Moment at which a share of the time that is left will be over."""
+        return float("inf") if self.deterministic else time.monotonic() + share * max(self.left, 0.0)
+
+    def point(self, share: float) -> float:
+        """Moment at which a share of the whole time will be over."""
+        return float("inf") if self.deterministic else self.started + share * self.limit

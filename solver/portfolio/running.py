@@ -1,0 +1,287 @@
+"""One run of a method: the parts in turn, each until the bound is met or its share of the time is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+from ..bounds import infeasible
+from ..core.errors import InputError
+from ..core.ops import Kind, Op
+from ..core.result import OVER_LIMIT, Result
+from ..core.schedule import Schedule
+from ..evaluate.limits import in_unit, over_limit
+from ..evaluate.simulate import simulate
+from ..evaluate.timeline import Timeline
+from ..methods import METHODS, Method
+from .choices import Choices
+from .incumbent import Incumbent
+from .request import Clock, Request, Sizes
+
+LARGEST_MODEL = 2500
+"""Ops beyond which `auto` leaves CP-SAT out: it would hardly load the model in the time."""
+
+LOOK_SHARE, HEURISTICS_SHARE = 0.05, 0.2
+"""Shares of the time for choosing divisions of the batch, and until heuristics leave further divisions out."""
+
+GREEDY_SHARE = 0.25
+"""Share of the time that is left which the greedy grid may take."""
+
+OVERRUN_S = 1.0
+"""Seconds that hand-made schedules may take beyond the limit, so that no answer is worse than one of them."""
+
+ANNEAL_SHARE, OPS_PER_SECOND = 0.5, 100
+"""Where CP-SAT comes after it, the annealer may take this share of the time that is left, and no more than a second
+for so many ops: small problems gain nothing from more."""
+
+RIVALS, RIVAL_SHARE = 3, 0.1
+"""Divisions of the batch beside the best one that are annealed, and the share of the annealer's time for each."""
+
+MOVES_PER_SECOND = 50_000
+"""Moves of the annealer that a second of the limit stands for, where work is counted and not time."""
+
+
+def run(request: Request) -> Result:
+    """Run a method and put its answer together."""
+    reason, started = infeasible(request.problem, request.sizes), time.monotonic()
+    if reason:
+        took = time.monotonic() - started
+        return Result(request.method.name, request.objective, None, 0, took, reason=reason, infeasible=True)
+    return _Run(request).result()
+
+
+class _Run:
+    def __init__(self, request: Request) -> None:
+        self.request, self.problem, self.name = request, request.problem, request.method.name
+        self.clock = Clock(request.time_limit, request.deterministic)
+        self.reason, self.lack = "", ""
+        self.choices: Choices | None = None
+
+    def result(self) -> Result:
+        self.at = at = Incumbent(self.request, self.clock)
+        try:
+            if self.request.method.build is not None:
+                self._only(self.request.method)
+            else:
+                self._search()
+        except KeyboardInterrupt:
+            self.reason = "interrupted"
+        if at.best is None and not self.reason:
+            self.reason = "no schedule was found in the time, nor a proof that there is none"
+        bound, proven_for = at.proven()
+        return Result(
+            self.name,
+            self.request.objective,
+            at.best,
+            bound,
+            self.clock.elapsed,
+            found_by=at.found_by,
+            proven_for=proven_for,
+            reason="; ".join(text for text in (self.reason, self._chosen(proven_for)) if text),
+            lack=self.lack,
+        )
+
+    def _chosen(self, proven_for: str) -> str:
+        """How far the sizes were searched, where that leaves something open."""
+        if self.at.best is None or self.choices is None or (proven_for == "problem" and self.at.met):
+            return ""
+        return str(self.choices) if self.request.sizes is None and len(self.problem.sizes) > 1 else ""
+
+    def _search(self) -> None:
+        if self.name != "greedy":
+            # The later ones are the better ones: where one meets the bound, the others need not be tried.
+            for method in reversed(METHODS):
+                if method.build is not None and not self.at.met:
+                    self._heuristic(method)
+        if not self.at.met:
+            self._greedy()
+        if self.at.best is None:
+            self._one_by_one()
+        if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
+            self._anneal()
+        if self.name in ("auto", "cpsat") and not self.at.met:
+            self._cpsat()
+
+    # What there is to choose from
+
+    def _choices(self) -> Iterator[Sizes]:
+        """Divisions of the batch to try, then those between the neighbours of the best."""
+        at = self.at
+        if self.choices is None:
+            self.choices = Choices(self.problem, self.request.sizes, at.bound_of, self.clock.point(LOOK_SHARE))
+        yield from tuple(self.choices.first)
+        yield from self.choices.near(lambda: None if at.best is None else at.best.schedule.sizes)
+
+    def _promising(self) -> list[Sizes]:
+        """Choices that may beat the best: first those whose schedules so far, or else bounds, are the least."""
+        return sorted((sizes for sizes in self._choices() if not self.at.hopeless(sizes)), key=self.at.value_of)
+
+    # The parts
+
+    def _only(self, method: Method) -> None:
+        """A heuristic by name: with its best division of the batch, or why its schedule does not fit."""
+        assert method.build is not None
+        missing: InputError | None = None
+        for sizes in self._choices():
+            try:
+                schedule = method.build(self.problem, sizes)
+            except InputError as error:
+                missing = missing or error
+                continue
+            timeline = simulate(self.problem, schedule)
+            found = over_limit(timeline)
+            if not found:
+                self.at.keep(timeline, method.name)
+            elif not self.lack:
+                self.lack = OVER_LIMIT
+                self.reason = (
+                    f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(timeline)}"
+                )
+            if self.clock.late:
+                break
+        if self.at.best is not None:
+            self.lack = self.reason = ""
+        elif missing is not None and not self.lack:
+            raise missing
+
+    def _need(self, timeline: Timeline) -> str:
+        peaks, memory = timeline.peak_memory, self.problem.memory
+        rank, peak, limit = next(
+            (rank, peak, limit)
+            for rank, (peak, limit) in enumerate(zip(peaks, memory.limit, strict=True))
+            if limit is not None and peak > limit
+        )
+        return f"it needs {in_unit(peak, memory.unit)} on rank {rank}, and the limit is {in_unit(limit, memory.unit)}"
+
+    def _heuristic(self, method: Method) -> None:
+        """Its best schedule; the first division is tried when others would be late, so that no answer is worse."""
+        assert method.build is not None
+        at, until = self.at, self.clock.point(HEURISTICS_SHARE)
+        for index, sizes in enumerate(self._choices()):
+            if at.met or (index and (self.clock.late or (at.best is not None and time.monotonic() > until))):
+                return
+            if at.hopeless(sizes) or (at.best is not None and self.clock.left < -OVERRUN_S):
+                continue
+            try:
+                schedule = method.build(self.problem, sizes)
+            except InputError:
+                # It does not exist for this placement, or for these sizes.
+                continue
+            timeline = simulate(self.problem, schedule)
+            if not over_limit(timeline):
+                at.keep(timeline, method.name)
+
+    def _greedy(self) -> None:
+        from ..heuristics.greedy import greedy
+
+        at, choices = self.at, self._promising()
+        until = self.clock.part(1.0 if self.name == "greedy" else GREEDY_SHARE)
+        for index, sizes in enumerate(choices):
+            left = until - time.monotonic()
+            if at.met or (left <= 0 and at.best is not None):
+                return  # with nothing in hand one policy is tried, whatever the time
+            if at.hopeless(sizes):
+                continue
+            schedule = greedy(
+                self.problem,
+                sizes,
+                self.request.objective,
+                time.monotonic() + max(left / 4, left / (len(choices) - index)),
+                lambda found, _: at.take(found, "greedy"),
+                at.bound_of(sizes),
+            )
+            if schedule is not None:
+                at.take(schedule, "greedy")
+
+    def _one_by_one(self) -> None:
+        """One micro-batch after the other, with fused backwards: it needs the least memory that any schedule needs."""
+        for sizes in self._promising()[:1]:
+            count, placement = len(sizes), self.problem.placement
+            rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
+            for j in range(count):
+                for s in range(placement.stage_count):
+                    rows[placement.rank_of(s, j, count)].append(Op(s, Kind.F, j))
+                for s in reversed(range(placement.stage_count)):
+                    rows[placement.rank_of(s, j, count)].append(Op(s, Kind.B, j))
+            self.at.take(Schedule(placement, sizes, tuple(tuple(row) for row in rows)), "one-by-one")
+
+    def _anneal(self) -> None:
+        assert self.at.best is not None, "one micro-batch after the other is always found"
+        until, moves = self.clock.part(self._anneal_share()), self.request.iterations
+        if moves is None and self.request.deterministic:
+            moves = round(MOVES_PER_SECOND * self.request.time_limit)
+        rivals = [sizes for sizes in self._promising() if sizes != self.at.best.schedule.sizes][:RIVALS]
+        for sizes in rivals:
+            now = time.monotonic()
+            self._anneal_one(
+                sizes,
+                now + (until - now) * RIVAL_SHARE,
+                None if moves is None else round(moves * RIVAL_SHARE),
+            )
+        self._anneal_one(self.at.best.schedule.sizes, until, moves)
+
+    def _anneal_share(self) -> float:
+        ops = 3 * self.problem.stages * self.at.best.schedule.microbatches if self.at.best else 0
+        if self.name == "anneal" or (self.name == "auto" and ops > LARGEST_MODEL):
+            return 1.0
+        return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
+
+    def _anneal_one(self, sizes: Sizes, until: float, moves: int | None) -> None:
+        from ..anneal import anneal
+
+        at, start = self.at, self.at.schedule_of(sizes)
+        if start is None or at.met or at.hopeless(sizes):
+            return
+        better = anneal(
+            self.problem,
+            start,
+            self.request.objective,
+            iterations=moves,
+            deadline=None if until == float("inf") else until,
+            seed=self.request.seed,
+            workers=self.request.workers,
+            target=at.bound_of(sizes),
+            on_schedule=lambda found, _: at.take(found, "anneal"),
+        )
+        at.take(better, "anneal")
+
+    def _cpsat(self) -> None:
+        from ..cpsat import solve_cpsat
+
+        at, best = self.at, self.at.best
+        rest = [sizes for sizes in self._promising() if best is None or sizes != best.schedule.sizes]
+        choices = ([] if best is None else [best.schedule.sizes]) + rest
+        for index, sizes in enumerate(choices):
+            left, ops = self.clock.left, 3 * self.problem.stages * len(sizes)
+            if at.met:
+                return
+            if at.hopeless(sizes):
+                continue
+            if self.name == "auto" and ops > LARGEST_MODEL:
+                self.reason = (
+                    f"CP-SAT was left out: {ops} ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
+                )
+                continue
+            if left <= 0:
+                return
+            share = left if index == len(choices) - 1 else left / 2
+            schedule, bound, _ = solve_cpsat(
+                self.problem,
+                self.request.objective,
+                at.schedule_of(sizes),
+                at.bound_of(sizes),
+                time.monotonic() + share,
+                self.request.workers,
+                self.request.seed,
+                lambda found, _: at.take(found, "cpsat"),
+                sizes=sizes,
+                on_note=self._note,
+                on_bound=partial(at.raise_bound, sizes),
+            )
+            at.raise_bound(sizes, bound)
+            if schedule is not None:
+                at.take(schedule, "cpsat")
+
+    def _note(self, text: str) -> None:
+        self.reason = f"CP-SAT was left out: {text}"
