@@ -64,14 +64,14 @@ class Prices:
         return int(self.forward.sum() + longest.sum() + self.lag.sum())
 
 
-def prices(instance: Instance) -> Prices:
-    """Scale an instance and find its classes."""
+def prices(instance: Instance, longest: int = LONGEST) -> Prices:
+    """Scale an instance, to a horizon of at most about `longest` steps, and find its classes."""
     parts = (instance.forward, instance.backward_input, instance.backward_weight, instance.backward, instance.lag)
     total = int(parts[0].sum() + np.maximum(parts[1] + parts[2], parts[3]).sum() + parts[4].sum())
     step = gcd(*(int(np.gcd.reduce(part.reshape(-1))) for part in parts)) or 1
-    exact = total // step <= LONGEST
+    exact = total // step <= longest
     if not exact:
-        step = -(-total // LONGEST)
+        step = -(-total // longest)
     placement, count = instance.problem.placement, instance.microbatches
     keys = [(placement.direction_of(j, count), size) for j, size in enumerate(instance.sizes)]
     names, seen = sorted(set(keys)), dict.fromkeys(keys, 0)
