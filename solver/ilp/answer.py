@@ -21,6 +21,10 @@ GRACE_S = 0.3
 """Seconds that a solver gets to stop after its limit, before it is left behind."""
 
 
+NEVER_S = 1e6
+"""Seconds that stand for "no limit" where infinity is not understood."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Where a solver stands when it stops.

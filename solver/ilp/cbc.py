@@ -13,7 +13,7 @@ from pathlib import Path
 import pulp
 
 from ..core.errors import InputError
-from .answer import GAP, GRACE_S, TOLERANCE, Answer, Task
+from .answer import GAP, GRACE_S, NEVER_S, TOLERANCE, Answer, Task
 
 BOUND = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 """How CBC's log ends where it stopped early."""
@@ -49,7 +49,7 @@ def cbc(task: Task) -> Answer:
             solver.writesol(str(start), task.model, variables, names, rows)
             command += ["-mips", str(start)]
         options = {
-            "sec": f"{max(task.deadline - time.monotonic(), 0.01):.2f}",
+            "sec": f"{min(max(task.deadline - time.monotonic(), 0.01), NEVER_S):.2f}",
             "timeMode": "elapsed",
             "ratio": "0",
             "allow": str(GAP),
@@ -72,7 +72,7 @@ def _run(command: list[str], output: int, deadline: float) -> None:
     process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:
         try:
-            process.wait(max(0.0, deadline - time.monotonic()) + GRACE_S)
+            process.wait(min(max(0.0, deadline - time.monotonic()), NEVER_S) + GRACE_S)
         except subprocess.TimeoutExpired:
             # It then stops as on Ctrl-C, and still writes what it has.
             process.send_signal(signal.SIGINT)

@@ -12,7 +12,7 @@ from typing import Any
 import highspy
 import pulp
 
-from .answer import GAP, GRACE_S, TOLERANCE, Answer, Task, Values
+from .answer import GAP, GRACE_S, NEVER_S, TOLERANCE, Answer, Task, Values
 
 KINDS = highspy.cb.HighsCallbackType
 
@@ -89,7 +89,7 @@ class _Run:
         self._variables = task.model.variables()
         start = [float(variable.varValue or 0) for variable in self._variables] if task.warm else None
         options = {
-            "time_limit": min(left, 1e9),
+            "time_limit": min(left, NEVER_S),
             "mip_rel_gap": 0.0,
             "mip_abs_gap": GAP,
             "mip_feasibility_tolerance": TOLERANCE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 
 from ..core.result import Objective
@@ -29,8 +31,8 @@ OBJECTIVES: dict[Objective, tuple[Constraint, ...]] = {
 """What is minimised."""
 
 
-def build(sets: Sets, objective: Objective, bound: int, latest: int) -> Variables:
-    """Model of an instance.
+def build(sets: Sets, objective: Objective, bound: int, latest: int, deadline: float = math.inf) -> Variables | None:
+    """Model of an instance; None where the deadline comes first.
 
     Parameters
     ----------
@@ -40,9 +42,13 @@ def build(sets: Sets, objective: Objective, bound: int, latest: int) -> Variable
         What is minimised.
     bound, latest
         Known lower bound, and a moment at which some best schedule has ended, in steps.
+    deadline
+        Moment (`time.monotonic`) after which building stops.
     """
     v = Variables(sets, objective, bound, latest)
     for constraint in (*CONSTRAINTS, *OBJECTIVES[objective]):
+        if time.monotonic() > deadline:
+            return None
         constraint(v)
     return v
 

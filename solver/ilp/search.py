@@ -141,9 +141,13 @@ class _Search:
             return ""
         step, exact = self.sets.prices.step, self.sets.prices.exact
         order = None if self.best is None else order_of(self.sets, self.best)
-        v = build(self.sets, self.objective, self.bound // step, self._latest(order is not None))
-        warm = order is not None and warm_start(v, order)
-        answer = backend(Task(v.model, warm, deadline, workers, seed, lambda values: self._take(v, values)))
+        v = build(self.sets, self.objective, self.bound // step, self._latest(order is not None), deadline)
+        if v is None:
+            return f"the program of {self.sets.count} ops takes longer to build than there is time"
+        if order is not None:
+            warm_start(v, order)
+        task = Task(v.model, order is not None, deadline, workers, seed, lambda values: self._take(v, values))
+        answer = backend(task)
         self._conclude(v, answer, capped=self.best is not None)
         return "" if exact else f"durations were rounded down to {step} ticks in the model; schedules are timed exactly"
 

@@ -74,16 +74,34 @@ def _labels(sets: Sets, schedule: Schedule) -> dict[tuple[int, int, int], int]:
     return label
 
 
-def times_of(sets: Sets, order: Order) -> tuple[Array, Array] | None:
-    """Earliest start of every op, in steps, and its place in an order in which they can be run; shapes (n,).
+def warm_start(v: Variables, order: Order) -> None:
+    """Give every variable its value in a known schedule, each op as early as it can be."""
+    start, end, place = _times(v.sets, order)
+    for node, variable in enumerate(v.start):
+        variable.setInitialValue(int(start[node]), check=False)
+    for key, variable in v.fused.items():
+        variable.setInitialValue(int(order.fused[key]))
+    for (one, other), variable in v.order.items():
+        variable.setInitialValue(int(place[one] < place[other]))
+    for index, node in enumerate(sorted(v.moment, key=lambda node: int(place[node]))):
+        v.moment[node].setInitialValue(index)
+    value = int(end.max())
+    if v.first:
+        first = [int(start[list(row)].min()) for row in order.rows]
+        for variable, moment in zip(v.first, first, strict=True):
+            variable.setInitialValue(moment)
+        value = max(int(end[list(row)].max()) - moment for row, moment in zip(order.rows, first, strict=True))
+    v.value.setInitialValue(max(value, int(v.value.lowBound)), check=False)
+    _choose_tight(v, start, end, place)
 
-    None where ranks wait for each other.
-    """
+
+def _times(sets: Sets, order: Order) -> tuple[Array, Array, Array]:
+    """Start and end of every op, in steps, and its place in an order in which they can be run; shapes (n,)."""
     ticks = sets.split.copy()
     for (s, j), choice in order.fused.items():
         if choice:
-            ticks[sets.node(BACKWARD, s, j)] = sets.fused[sets.node(BACKWARD, s, j)]
-            ticks[sets.node(WEIGHT, s, j)] = 0
+            nodes = [sets.node(row, s, j) for row in (BACKWARD, WEIGHT)]
+            ticks[nodes] = sets.fused[nodes]
     inputs: dict[int, list[tuple[int, int]]] = {}
     for one, other, lag in sets.flow:
         inputs.setdefault(other, []).append((one, lag))
@@ -102,37 +120,8 @@ def times_of(sets: Sets, order: Order) -> tuple[Array, Array] | None:
                 clock[rank] = int(start[node] + ticks[node])
                 place[node], total, moved = total, total + 1, True
                 done[rank] += 1
-    return (start, place) if total == sets.count else None
-
-
-def warm_start(v: Variables, order: Order) -> bool:
-    """Give every variable its value in a known schedule; False where it has none."""
-    sets, times = v.sets, times_of(v.sets, order)
-    if times is None:
-        return False
-    start, place = times
-    ticks = np.where(start >= 0, sets.split, 0)
-    for (s, j), variable in v.fused.items():
-        variable.setInitialValue(int(order.fused[s, j]))
-        if order.fused[s, j]:
-            for row in (BACKWARD, WEIGHT):
-                ticks[sets.node(row, s, j)] = sets.fused[sets.node(row, s, j)]
-    end = start + ticks
-    for node, variable in enumerate(v.start):
-        variable.setInitialValue(int(start[node]), check=False)
-    for (one, other), variable in v.order.items():
-        variable.setInitialValue(int(place[one] < place[other]))
-    for index, node in enumerate(sorted(v.moment, key=lambda node: int(place[node]))):
-        v.moment[node].setInitialValue(index)
-    first = [min((int(start[node]) for node in row), default=0) for row in order.rows]
-    for variable, moment in zip(v.first, first, strict=bool(v.first)):
-        variable.setInitialValue(moment)
-    value = int(end.max())
-    if v.objective == "span":
-        value = max(int(end[list(row)].max()) - first[rank] for rank, row in enumerate(order.rows) if row)
-    v.value.setInitialValue(max(value, int(v.value.lowBound)), check=False)
-    _choose_tight(v, start, end, place)
-    return True
+    assert total == sets.count, "a schedule that runs still does when alike micro-batches are relabelled"
+    return start, start + ticks, place
 
 
 def _choose_tight(v: Variables, start: Array, end: Array, place: Array) -> None:

@@ -18,6 +18,7 @@ from adaptpipe.solver.heuristics import one_f_one_b, one_f_one_b_split
 from adaptpipe.solver.ilp import search, solve_ilp
 from adaptpipe.solver.ilp.model import binaries, build
 from adaptpipe.solver.ilp.sets import Sets
+from adaptpipe.solver.ilp.variables import Variables
 from adaptpipe.solver.ilp.warm_start import order_of, warm_start
 from tests.solver.bounds.test_bounds import OBJECTIVES, published, small
 from tests.solver.oracle import optimum
@@ -88,9 +89,10 @@ def test_every_schedule_is_a_solution(problem: Problem, objective: Objective, da
     timeline = simulate(problem, schedule)
     sets = Sets(prices(problem.instance(schedule.sizes), search.LONGEST))
     v = build(sets, objective, 0, sets.prices.horizon)
+    assert v is not None
     order = order_of(sets, schedule)
     assert order is not None
-    assert warm_start(v, order)
+    warm_start(v, order)
     broken = [str(constraint) for constraint in v.model.constraints() if not constraint.valid(1e-6)]
     assert not broken
     for variable in v.model.variables():
@@ -228,6 +230,26 @@ def test_a_large_problem_is_told_and_left_alone() -> None:
     notes.clear()
     assert solve_ilp(published(16, 128, 1), deadline=soon(), on_note=notes.append) == (None, 0, False)
     assert "6144 ops, above 3000" in notes[0]
+
+
+def test_a_program_too_slow_to_build_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(sets: Sets, objective: Objective, bound: int, latest: int, _: float) -> Variables | None:
+        return build(sets, objective, bound, latest, soon(-1))
+
+    monkeypatch.setattr(search, "build", late)
+    problem, notes = published(2, 3, 1), list[str]()
+    hint = one_f_one_b(problem)
+    assert solve_ilp(problem, hint=hint, bound=7, deadline=soon(), on_note=notes.append) == (hint, 7, False)
+    assert notes == ["the program of 18 ops takes longer to build than there is time"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_a_limit_it_runs_to_the_proof(backend: BackendName) -> None:
+    """With any number of workers, one after the other in one process."""
+    for workers in (1, 2, 1):
+        schedule, bound, _ = solve_ilp(published(2, 3, 1), backend=backend, workers=workers, seed=workers)
+        assert schedule is not None
+        assert bound == 1674
 
 
 def test_a_hint_that_meets_the_bound_is_the_answer() -> None:
