@@ -32,7 +32,7 @@ def solve(
     """Find a schedule, and say how good it is proven to be.
 
     `auto` first asks whether there is a schedule at all and how good one can be. Then it tries every heuristic that
-    exists for the problem and keeps the limits, and the greedy grid; anneals the best of them; and gives the rest of the
+    exists for the problem and keeps the limits, and the greedy grid; anneals the best of them; gives the rest of the
     time to CP-SAT, where the problem has few enough ops. It stops as soon as a schedule meets the bound. `cpsat` does
     the same whatever the size; `anneal` leaves CP-SAT out. With several micro-batch sizes allowed, near-uniform
     divisions of the batch are tried, that into fewest micro-batches, and, for small batches, uneven ones; OPTIMAL may

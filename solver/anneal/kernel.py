@@ -145,6 +145,17 @@ def push(op: int, key: int, work: Work) -> int:  # pragma: no cover
 
 
 @njit(cache=True)
+def pop(at: int, work: Work) -> tuple[int, int]:  # pragma: no cover
+    """Take an op off the first list that has one, from bucket `at` on; the op, and its bucket."""
+    while work.bucket[at] < 0:
+        at += 1
+    op = work.bucket[at]
+    work.bucket[at] = work.chain[op]
+    work.queued[op] = -1
+    return op, at
+
+
+@njit(cache=True)
 def anneal(
     ops: Ops,
     now: Now,
@@ -233,9 +244,8 @@ def anneal(
                     break
         if not legal:
             continue
-        room, bytes_now = ops.limit[r], ops.static[r]
-        if low > ops.first[r]:
-            bytes_now = now.held[low - 1]
+        room = ops.limit[r]
+        bytes_now = now.held[low - 1] if low > ops.first[r] else ops.static[r]
         for i in range(size):
             z = window[i]
             bytes_now += ops.take[z]
@@ -297,9 +307,7 @@ def anneal(
         for i in range(size):
             now.order[low + i] = window[i]
             now.slot[window[i]] = low + i
-        changes = 0
-        waiting = 0
-        at_bucket = len(work.bucket) - 1
+        changes, waiting, at_bucket = 0, 0, len(work.bucket) - 1
         for i in range(size + 1):
             if low + i < ops.first[r + 1]:
                 z = now.order[low + i]
@@ -308,11 +316,7 @@ def anneal(
                 waiting += push(z, key, work)
         failed = False
         while waiting > 0:
-            while work.bucket[at_bucket] < 0:
-                at_bucket += 1
-            z = work.bucket[at_bucket]
-            work.bucket[at_bucket] = work.chain[z]
-            work.queued[z] = -1
+            z, at_bucket = pop(at_bucket, work)
             waiting -= 1
             counters[CORRECTED] += 1
             at = head_of(z, ops, now)
@@ -344,11 +348,7 @@ def anneal(
         if failed:
             counters[UNDONE] += 1
             while waiting > 0:
-                while work.bucket[at_bucket] < 0:
-                    at_bucket += 1
-                z = work.bucket[at_bucket]
-                work.bucket[at_bucket] = work.chain[z]
-                work.queued[z] = -1
+                z, at_bucket = pop(at_bucket, work)
                 waiting -= 1
             for i in range(changes):
                 now.head[work.log_op[i]] = work.log_head[i]
@@ -363,9 +363,7 @@ def anneal(
         # Bytes and tails.
         counters[ACCEPTED] += 1
         state[VALUE] = after_value
-        bytes_now = ops.static[r]
-        if low > ops.first[r]:
-            bytes_now = now.held[low - 1]
+        bytes_now = now.held[low - 1] if low > ops.first[r] else ops.static[r]
         for i in range(size):
             bytes_now += ops.take[window[i]] - ops.free[window[i]]
             now.held[low + i] = bytes_now
@@ -377,11 +375,7 @@ def anneal(
                 at_bucket = min(at_bucket, key)
                 waiting += push(z, key, work)
         while waiting > 0:
-            while work.bucket[at_bucket] < 0:
-                at_bucket += 1
-            z = work.bucket[at_bucket]
-            work.bucket[at_bucket] = work.chain[z]
-            work.queued[z] = -1
+            z, at_bucket = pop(at_bucket, work)
             waiting -= 1
             counters[CORRECTED] += 1
             way = tail_of(z, ops, now)
