@@ -8,11 +8,11 @@ from ..core.instance import Instance
 from ..core.problem import Problem
 from ..core.result import Objective
 from .any_sizes import any_sizes
+from .by_order import by_order
 from .need import infeasible, needed
-from .order_heads import OrderHeads, order_heads
-from .paths import PASS, Paths, paths
+from .paths import PASS, paths
 from .ramps import Rank
-from .span import rank_span
+from .span import first_rank, led, rank_span
 
 __all__ = ["infeasible", "instance_bound", "lower_bound", "needed"]
 
@@ -51,34 +51,16 @@ def lower_bound(problem: Problem, objective: Objective = "makespan", sizes: tupl
 
 def instance_bound(instance: Instance, objective: Objective = "makespan") -> int:
     """The best of the bounds for given sizes: chain, head + work + tail, warm-up and cool-down, memory-time, and
-    earliest starts by order where those apply."""
+    earliest starts by order."""
     ways = paths(instance)
     ranks = [Rank(ways, rank) for rank in range(instance.ranks)]
     if objective == "span":
-        return max(rank_span(rank) for rank in ranks)
-    chain = int((ways.head_of_kind[PASS] + ways.whole_of_kind).max())
-    best = max(chain, *(rank.makespan() for rank in ranks))
-    best = max(best, *(rank.first_start + rank.area() for rank in ranks))
-    heads = order_heads(ways)
-    return best if heads is None else max(best, *(_by_order(ways, rank, heads) for rank in ranks))
-
-
-def _by_order(ways: Paths, rank: Rank, heads: OrderHeads) -> int:
-    """Earliest start by order + work that is left + cool-down, for the one stage of a rank.
-
-    When F number j starts, m - j F's and, as no more than j backwards are done, m - j whole backwards are left. When
-    backward number j starts, m - j of them are left, and m - j - k F's, as no more than j + k can be done. The idle
-    cool-down after the last F comes on top if that F is still to come, that after the last backward always.
-    """
-    stage, count = int(rank.groups[0][1][0]), ways.instance.microbatches
-    forward, whole = int(ways.ticks[0, stage, 0]), int(ways.whole[stage, 0])
-    tail = ways.tail_of_kind(np.zeros_like(ways.ticks_of_kind))
-    last = max(0, rank.way_out_of_last(tail) - rank.last)
-    both = max(last, rank.way_out(tail) - rank.late)
-    best = 0
-    for j in range(count):
-        left, ahead = count - j, max(0, count - j - int(heads.window[stage]))
-        best = max(best, int(heads.forward[stage, j]) + left * (forward + whole) + both)
-        cool = both if ahead else last
-        best = max(best, int(heads.backward[stage, j]) + left * whole + ahead * forward + cool)
-    return max(best, int(heads.backward[stage, -1] + ways.ticks[PASS, stage, 0] + ways.tail[PASS, stage, 0]))
+        best, anchor = max(rank_span(rank) for rank in ranks), first_rank(ways)
+        if anchor is None:
+            return best
+        tail = ways.tail_of_kind(led(ways, {anchor: 0}))
+    else:
+        best = int((ways.head_of_kind[PASS] + ways.whole_of_kind).max())
+        best = max(best, *(max(rank.makespan(), rank.first_start + rank.area()) for rank in ranks))
+        tail = ways.tail_of_kind(np.zeros_like(ways.ticks_of_kind))
+    return max(best, by_order(ranks, tail))

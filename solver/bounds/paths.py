@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 
-from ..core.instance import Instance
+from ..core.instance import UNLIMITED, Instance
 from ..core.schedule import Array
 
 F, PASS, REST = 0, 1, 2
@@ -34,6 +35,10 @@ class Paths:
     ----------
     ticks
         Least duration of each node, shape (3, S, m).
+    fused_only
+        Where memory does not let I run, which swells, so that only B is left; shape (S, m).
+    retained
+        Bytes that a backward may leave to a weight gradient: none where only B is left; shape (S, m).
     before, lag
         Predecessor nodes (-1: none) and message times, shape (3, S, m, 2).
     kind
@@ -51,8 +56,11 @@ class Paths:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         stages, count = instance.stages, instance.microbatches
-        whole = np.minimum(instance.backward, instance.backward_input + instance.backward_weight)
-        passed = np.minimum(instance.backward_input, instance.backward)
+        self.fused_only = _fused_only(instance)
+        split, fused = instance.backward_input + instance.backward_weight, instance.backward
+        whole = np.where(self.fused_only, fused, np.minimum(fused, split))
+        passed = np.where(self.fused_only, fused, np.minimum(fused, instance.backward_input))
+        self.retained: Array = np.where(self.fused_only, 0, instance.retained)
         self.ticks: Array = np.stack([instance.forward, passed, whole - passed])
         self.before: Array = instance.before.reshape(3, stages, count, 2)
         self.lag: Array = instance.lag.reshape(3, stages, count, 2)
@@ -143,6 +151,21 @@ class Paths:
     def after(self, row: int, stage: int) -> Array:
         """The same for every micro-batch, shape (3, S, m)."""
         return self._wide(self.after_of_kind(row, stage))
+
+
+def _fused_only(instance: Instance) -> npt.NDArray[np.bool_]:
+    """Where I(s, j) cannot run: with what F took for j at the rank's stages before, it passes the limit."""
+    swell = np.maximum(instance.retained - instance.activation, 0)
+    if not swell.any():
+        return np.zeros(swell.shape, dtype=np.bool_)
+    taken = instance.activation.copy()
+    for t in range(instance.stages):
+        for s in range(t):
+            taken[t] += np.where(instance.rank[s] == instance.rank[t], instance.activation[s], 0)
+    limit = instance.limit[instance.rank]
+    room = np.where(limit >= UNLIMITED, limit, limit - instance.static[instance.rank])
+    over: npt.NDArray[np.bool_] = (swell > 0) & (taken + swell > room)
+    return over
 
 
 @njit(cache=True)

@@ -51,6 +51,11 @@ class Rank:
         return tuple(found)
 
     @cached_property
+    def cells(self) -> tuple[tuple[Array, ...], ...]:
+        """Indices of the rank's stages and kinds, for each direction."""
+        return tuple(np.ix_(stages, kinds) for _, stages, kinds in self.groups)
+
+    @cached_property
     def where(self) -> tuple[Array, Array]:
         """The stages and micro-batches that the rank runs, as a pair of index arrays."""
         rows, columns = [], []
@@ -72,21 +77,18 @@ class Rank:
         """Every whole backward, and what its F holds until it starts."""
         return Pieces(self.paths.whole[self.where], self.paths.instance.activation[self.where])
 
-    def weights(self, saving: bool = True) -> Pieces:
-        """Every W, and what it holds after its I.
-
-        With `saving`, the time is what a W adds to its I above the least work of a backward; otherwise its own time.
-        """
+    @cached_property
+    def weights(self) -> Pieces:
+        """Every W, by what it adds to its I above the least work of a backward, and what it holds after its I."""
         instance, where = self.paths.instance, self.where
-        ticks = instance.backward_weight[where]
-        if saving:
-            ticks = np.maximum(self.paths.whole - instance.backward_input, 0)[where]
+        split = ~self.paths.fused_only[where]
         if instance.unit_ticks.shape[2] == 2:
-            return Pieces(ticks, instance.retained[where])
+            ticks = np.maximum(self.paths.whole - instance.backward_input, 0)[where]
+            return Pieces(ticks * split, self.paths.retained[where])
         # Ranges of units may be left over: each unit is a piece of its own, and a part of it counts.
-        units = np.diff(instance.unit_ticks, axis=2)[where].reshape(-1)
-        held = np.diff(instance.unit_bytes, axis=2)[where].reshape(-1)
-        return Pieces(units, held, divisible=True)
+        units = np.diff(instance.unit_ticks, axis=2)[where] * split[:, None]
+        held = np.diff(instance.unit_bytes, axis=2)[where] * split[:, None]
+        return Pieces(units.reshape(-1), held.reshape(-1), divisible=True)
 
     @cached_property
     def work(self) -> int:
@@ -111,13 +113,13 @@ class Rank:
         is. Together with the last F's own they fit the limit.
         """
         forced = min(len(stages) for _, stages, _ in self.groups)
-        return most_of_two(self.backwards, self.weights(), self.room, forced)
+        return most_of_two(self.backwards, self.weights, self.room, forced)
 
     @cached_property
     def last(self) -> int:
         """Most least-work that can be left when the last backward starts: itself, and W's of others."""
         whole, held = self.backwards.ticks, self.backwards.held
-        return int(whole.max()) + most(self.weights(), self.room - int(held.min()))
+        return int(whole.max()) + most(self.weights, self.room - int(held.min()))
 
     @cached_property
     def first_start(self) -> int:
@@ -161,22 +163,27 @@ class Rank:
         start, backward
             Earliest start of the rank's first op, and of its first backward.
         """
-        where = [np.ix_(stages, kinds) for _, stages, kinds in self.groups]
+        where = self.cells
         ticks, count = self.paths.ticks_of_kind, np.broadcast_to(self.paths.count, self.paths.ticks_of_kind.shape[1:])
         columns = (
             np.concatenate([part[row][cells].reshape(-1) for row in (F, PASS, REST) for cells in where])
             for part in (head, ticks, tail, np.broadcast_to(count, ticks.shape))
         )
-        cool = self.way_out_of_last(tail) - self.last
-        if all((tail[REST][cells] >= 0).all() for cells in where):
-            cool = max(0, cool)
+        forwards_left, cool = self.cool(tail)
         way = self.way_out(tail)
-        apart = max(start, backward - self.early) + self.work + max(way - self.late, cool)
+        apart = max(start, backward - self.early) + self.work + forwards_left
         if self.all_forwards_fit:
             filled = start + int(self.forwards.ticks.sum())
             forwards_first = max(max(filled, backward) + int(self.backwards.ticks.sum()) + cool, filled + way)
             apart = min(apart, forwards_first)
         return max(apart, one_machine(*columns))
+
+    def cool(self, tail: Array) -> tuple[int, int]:
+        """Time beyond all work that is left: while an F is, and while none is but a backward."""
+        cool = self.way_out_of_last(tail) - self.last
+        if all((tail[REST][cells] >= 0).all() for cells in self.cells):
+            cool = max(0, cool)
+        return max(self.way_out(tail) - self.late, cool), cool
 
     def way_out(self, tail: Array) -> int:
         """Least time from the end of the rank's last F to the end of what tails lead to."""
@@ -214,6 +221,7 @@ class Rank:
                 # W's ranges may free a part early; then only their own times count, and for no more than is left.
                 weight = instance.backward_weight[s, one] if instance.unit_ticks.shape[2] == 2 else 0
                 split = np.maximum(held, kept).astype(object) * instance.backward_input[s, one] + kept * weight
-                parts = held.astype(object) * wait + np.minimum(fused, split)
+                least = np.where(paths.fused_only[s, one], fused, np.minimum(fused, split))
+                parts = held.astype(object) * wait + least
                 total += int((parts * paths.count[kinds]).sum())
         return -(-total // self.room)

@@ -29,7 +29,7 @@ def rank_span(rank: Rank) -> int:
     if anchor is None:
         return best
     paths = rank.paths
-    tail = paths.tail_of_kind(_base(paths, {anchor: 0}))
+    tail = paths.tail_of_kind(led(paths, {anchor: 0}))
     return max(best, rank.until(paths.head_of_kind, tail, rank.first_start, rank.first_backward))
 
 
@@ -49,7 +49,7 @@ def _from_first_op(rank: Rank, direction: int) -> int:
     leads = {}
     for stage in range(first, -1, -1):
         leads[row[stage]] = int((head[first] - head[stage]).min())
-    tail = paths.tail_of_kind(_base(paths, leads))
+    tail = paths.tail_of_kind(led(paths, leads))
     own = np.zeros_like(paths.ticks_of_kind)
     backward = []
     for _, stages, group in rank.groups:
@@ -58,7 +58,7 @@ def _from_first_op(rank: Rank, direction: int) -> int:
     return rank.until(own, tail, 0, min(backward))
 
 
-def _base(paths: Paths, leads: dict[int, int]) -> Array:
+def led(paths: Paths, leads: dict[int, int]) -> Array:
     """A rank's lead at each of its nodes, shape (3, S, K); `NEVER` at those of other ranks."""
     base = np.full_like(paths.ticks_of_kind, NEVER)
     owner = paths.instance.rank[:, paths.one_of]

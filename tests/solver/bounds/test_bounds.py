@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from adaptpipe.solver import InputError, Problem, simulate
 from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound, needed
 from adaptpipe.solver.bounds.knapsack import Pieces, most, most_of_two
-from adaptpipe.solver.bounds.order_heads import order_heads
+from adaptpipe.solver.bounds.order_heads import heads_of, order_heads
 from adaptpipe.solver.bounds.paths import paths
 from adaptpipe.solver.core.result import Objective
 from tests.solver.oracle import optimum
@@ -132,9 +133,30 @@ def test_knapsack_is_never_underestimated(items: list[tuple[int, int]], room: in
     assert most_of_two(Pieces(ticks[:3], held[:3]), Pieces(ticks[3:], held[3:]), room) >= best
 
 
-def test_bounds_by_order_need_one_stage_per_rank_and_equal_micro_batches() -> None:
+def test_bounds_by_order_need_a_limit_and_for_the_model_equal_micro_batches() -> None:
+    free = replace(published(4, 8, 1), memory=replace(published(4, 8, 1).memory, limit=(None,) * 4))
     assert order_heads(paths(published(4, 8, 1).instance((1,) * 8))) is not None
-    assert order_heads(paths(published(4, 8, 1, v=True).instance((1,) * 8))) is None
+    assert order_heads(paths(published(4, 8, 1, v=True).instance((1,) * 8))) is not None
+    assert order_heads(paths(free.instance((1,) * 8))) is None
+    assert order_heads(paths(published(4, 8, 0.2).instance((1,) * 8))) is None
+    mixed = paths(bidirectional(9, [1, 3]).instance((1, 3)))
+    assert order_heads(mixed) is None
+    assert heads_of(mixed, 0) is not None
+
+
+def test_on_a_v_a_first_chunk_makes_room_for_the_last() -> None:
+    """Memory for one micro-batch alone: what waits for what on a rank with two stages."""
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2, "placement": "v", "stages_per_rank": 2},
+            "batch": {"samples": 2},
+            "costs": {"forward": 3, "backward_input": 2, "backward_weight": 0},
+            "links": {"latency": 1},
+            "memory": {"activation": 5, "retained": 0, "limit": 10},
+        }
+    )
+    # F(0, 1) waits for I(3, 0), which makes room, and then F(3, 1) for I(0, 0).
+    assert lower_bound(problem) == optimum(problem.instance((1, 1))) == 41
 
 
 def bidirectional(limit: int, sizes: list[int]) -> Problem:
