@@ -14,7 +14,7 @@ Values = Mapping[str, float]
 TOLERANCE = 1e-9
 """How far a solver may pass a constraint, or a binary be from 0 and 1: times the largest constant, still no step."""
 
-GAP = 0.99
+GAP = 0.9
 """Steps by which the best may be above the solver's bound when it stops: values are whole numbers of steps."""
 
 GRACE_S = 0.3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
+import numpy as np
 import pulp
 
 from ..core.instance import UNLIMITED
@@ -57,7 +58,8 @@ def work_before_and_after(v: Variables) -> None:
     ops of all order. A rank's work goes between its earliest start and its least way to the end; its span is no less.
     """
     sets = v.sets
-    for rank in range(sets.prices.instance.ranks):
+    # Not every rank: one that is used in one direction only has no ops where no micro-batch takes that direction.
+    for rank in np.unique(sets.rank).tolist():
         mine = [node for node in range(sets.count) if sets.rank[node] == rank]
         soonest, rest = (min(int(part[node]) for node in mine) for part in (sets.head, sets.tail))
         if v.first:

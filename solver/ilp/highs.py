@@ -16,7 +16,10 @@ from .answer import GAP, GRACE_S, NEVER_S, TOLERANCE, Answer, Task, Values
 
 KINDS = highspy.cb.HighsCallbackType
 
-NO_MODEL_BETTER = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
+INTERRUPTS = (KINDS.kCallbackMipInterrupt, KINDS.kCallbackSimplexInterrupt, KINDS.kCallbackIpmInterrupt)
+"""Where HiGHS asks whether to stop."""
+
+INFEASIBLE = (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible)
 """Statuses that prove there is no solution: the objective has a lower bound, so none is unbounded."""
 
 
@@ -26,7 +29,8 @@ def highs(task: Task) -> Answer:
     if left <= 0:
         return Answer()
     run = _Run(task, left)
-    thread = Thread(target=run.solve, daemon=True)
+    # No daemon: an interpreter that exits while HiGHS runs is aborted. So it waits until HiGHS has seen `stop`.
+    thread = Thread(target=run.solve)
     thread.start()
     try:
         run.follow(thread)
@@ -63,7 +67,7 @@ class _Solver(pulp.HiGHS):  # type: ignore[misc]  # PuLP ships no types
         """A solver with our options and callbacks."""
         lp.solverModel = solver = _Quiet()  # type: ignore[no-untyped-call]  # typed in part only
         solver.setCallback(self._called, None)
-        for kind in (KINDS.kCallbackMipInterrupt, KINDS.kCallbackMipImprovingSolution):
+        for kind in (*INTERRUPTS, KINDS.kCallbackMipImprovingSolution):
             solver.startCallback(kind)
         for name, value in self._options.items():
             solver.setOptionValue(name, value)
@@ -121,9 +125,10 @@ class _Run:
                 return
 
     def _called(self, kind: Any, _message: str, out: Any, into: Any, _data: object) -> None:
-        if kind == KINDS.kCallbackMipInterrupt:
+        if kind in INTERRUPTS:
             into.user_interrupt = self.stop
-            self.bound = max(self.bound, float(out.mip_dual_bound))
+            if kind == KINDS.kCallbackMipInterrupt:
+                self.bound = max(self.bound, float(out.mip_dual_bound))
         else:
             self._found.put(list(out.mip_solution))
 
@@ -132,7 +137,7 @@ class _Run:
 
     def _read(self, solver: highspy.Highs) -> Answer:
         status, info = solver.getModelStatus(), solver.getInfo()
-        if status in NO_MODEL_BETTER:
+        if status in INFEASIBLE:
             return Answer(infeasible=True)
         values = None
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:

@@ -87,10 +87,11 @@ def warm_start(v: Variables, order: Order) -> None:
         v.moment[node].setInitialValue(index)
     value = int(end.max())
     if v.first:
-        first = [int(start[list(row)].min()) for row in order.rows]
-        for variable, moment in zip(v.first, first, strict=True):
-            variable.setInitialValue(moment)
-        value = max(int(end[list(row)].max()) - moment for row, moment in zip(order.rows, first, strict=True))
+        value = 0
+        for variable, row in zip(v.first, order.rows, strict=True):
+            first = int(start[list(row)].min()) if row else 0
+            variable.setInitialValue(first)
+            value = max(value, int(end[list(row)].max()) - first if row else 0)
     v.value.setInitialValue(max(value, int(v.value.lowBound)), check=False)
     _choose_tight(v, start, end, place)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -172,8 +173,22 @@ def test_a_highs_that_does_not_stop_is_left_behind(monkeypatch: pytest.MonkeyPat
     released = threading.Event()
     monkeypatch.setattr(pulp.LpProblem, "solve", lambda *_: released.wait())
     v = formulation(published(2, 2, 1))
-    assert highs.highs(Task(v.model, False, soon(0.2))) == Answer()
-    released.set()
+    try:
+        assert highs.highs(Task(v.model, False, soon(0.2))) == Answer()
+    finally:
+        released.set()
+
+
+def test_a_process_that_ends_while_highs_still_runs_is_not_aborted() -> None:
+    """Its threads, left running at exit, end the process with SIGABRT."""
+    program = """
+import time
+from adaptpipe.solver.ilp import solve_ilp
+from tests.solver.bounds.test_bounds import published
+assert not solve_ilp(published(4, 12, 0.75), deadline=time.monotonic() + 1.5, workers=1)[2]
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_what_goes_wrong_in_highs_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
