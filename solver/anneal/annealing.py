@@ -20,6 +20,9 @@ HEAT = 0.03
 """Highest temperature as a share of the mean duration of an op: a schedule may get worse by a few ticks in a hundred of
 one op at first, never by whole ops. Hotter runs lose the start and do not find back."""
 
+WORTH_S = 1.5
+"""Seconds below which no other process is started: it would hardly be loaded in the time."""
+
 OnSchedule = Callable[[Schedule, int], None]
 """Called with each better schedule and its value, in ticks."""
 
@@ -110,6 +113,8 @@ def anneal(
             if on_schedule is not None:
                 on_schedule(state.best_schedule(), reported)
 
+    if iterations is None and deadline is not None and deadline - time.monotonic() < WORTH_S:
+        workers = 1
     left = 1.0
     with Team(state, workers - 1, seed) as team:
         for share, warmth in ROUNDS:

@@ -22,8 +22,11 @@ from .state import State
 GRACE_S = 0.5
 """Seconds that a worker gets to end a round after this process has."""
 
+READY, BETTER, DONE = "ready", "better", "done"
+
 Found = tuple[str, int, bytes]
-"""From a worker: "better" or "done", its best value, and the order of it."""
+"""From a worker: it is ready for a round, has found something better, or has ended its round; its best value, and the
+order of it."""
 
 
 class Worker:
@@ -31,6 +34,7 @@ class Worker:
 
     def __init__(self, state: State, seed: int) -> None:
         self.found: SimpleQueue[Found | None] = SimpleQueue()
+        self.ready = False
         paths = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
             [sys.executable, "-m", f"{__package__}.worker"],
@@ -117,14 +121,23 @@ class Team:
         """
         state, best = self._state, self._state.now.best_order.copy()
         state.restart(best)
-        for worker in self._workers:
+        found: list[tuple[int, Array]] = []
+        running: list[Worker] = []
+
+        def start(worker: Worker) -> None:
             seconds = None if deadline is None else deadline - time.monotonic()
             worker.start(best, iterations, seconds, heat, target)
-        found: list[tuple[int, Array]] = []
-        running = list(self._workers)
+            running.append(worker)
+
+        if iterations is not None:
+            for worker in self._workers:
+                start(worker)
         for _ in cool(state, iterations, deadline, heat, target):
-            for worker in list(running):
+            for worker in list(self._workers):
                 self._hear(worker, running, found, 0.0)
+                # Against the clock, one that is still being loaded is not waited for: it comes in when it is there.
+                if iterations is None and worker.ready and worker not in running:
+                    start(worker)
             if iterations is None and found:
                 value, order = min(found, key=lambda pair: pair[0])
                 found.clear()
@@ -132,31 +145,32 @@ class Team:
             report()
             if state.best <= target:
                 return
-        for worker in list(running):
-            until = None if iterations is not None and deadline is None else (deadline or 0) + GRACE_S
-            while worker in running:
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                self._hear(worker, running, found, left)
+        while running:
+            left = None if deadline is None else deadline + GRACE_S - time.monotonic()
+            if left is not None and left <= 0:
+                break
+            self._hear(running[0], running, found, left)
         for value, order in found:
             state.take_best(value, order)
         report()
 
     def _hear(self, worker: Worker, running: list[Worker], found: list[tuple[int, Array]], wait: float | None) -> None:
-        """Take what a worker has found; it leaves `running` when its round is over."""
+        """Take what a worker has found, until its round is over, or nothing more has come for `wait` seconds."""
         while True:
             try:
                 message = worker.found.get(block=wait != 0.0, timeout=wait or None)
             except Empty:
                 return
+            if (message is None or message[0] == DONE) and worker in running:
+                running.remove(worker)
             if message is None:
                 # It is gone, for whatever reason; the others go on.
-                running.remove(worker)
                 self._workers.remove(worker)
                 return
             what, value, order = message
+            if what == READY:
+                worker.ready = True
+                continue
             found.append((value, np.frombuffer(order, dtype=np.int64)))
-            if what == "done":
-                running.remove(worker)
+            if what == DONE:
                 return

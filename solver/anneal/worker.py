@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from .cooling import cool
+from .team import BETTER, DONE, READY
 
 
 def main() -> None:
@@ -40,6 +41,7 @@ def main() -> None:
         pickle.dump((what, state.best, state.now.best_order.tobytes()), target)
         target.flush()
 
+    tell(READY)
     while True:
         (order, iterations, seconds, heat, goal), came = rounds.get()
         state.restart(np.frombuffer(order, dtype=np.int64))
@@ -48,8 +50,8 @@ def main() -> None:
         for _ in cool(state, iterations, deadline, heat, goal):
             if state.best < told and iterations is None:
                 told = state.best
-                tell("better")
-        tell("done")
+                tell(BETTER)
+        tell(DONE)
 
 
 if __name__ == "__main__":
