@@ -1,0 +1,258 @@
+"""Search for an order that is short in the mean under noise."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from ..core.errors import InputError, NoAnswerError
+from ..core.instance import LONGEST, Instance
+from ..core.ops import Kind
+from ..core.problem import Problem
+from ..core.result import Objective
+from ..core.schedule import Array, Schedule
+from ..evaluate.check import check
+from ..evaluate.kernel import earliest
+from ..evaluate.noise import TRAINING, Noise, Scenario
+from ..evaluate.noisy import noisy
+from ..evaluate.simulate import op_bytes, op_inputs, simulate
+from . import kernel
+from .arrays import Ops, Order
+
+HEAT = 0.015
+"""Temperature at the start, as a share of the mean F."""
+
+MOVES = 400
+"""Moves tried for each op where nothing else ends the search."""
+
+MOST_PLANNED = 1000
+"""Beyond it only the plan counts; solve without noise then."""
+
+SCENARIOS = 31
+"""Random runs that orders are judged by: with the plan they fill the rows that processors add at once. With 8, half of
+what is gained in them is lost in other runs."""
+
+PLANNED = 0.4
+"""What the planned value counts, beside all random runs together. It hardly costs anything under noise, and without it
+the planned value grows several times as much."""
+
+_CHUNK = 10_000
+"""Moves between two looks at the clock, where their number is given."""
+
+_FIRST = 100
+"""Moves before the first of these."""
+
+_UNIT = 16
+"""Weight of a random run; that of the plan is rounded to an integer."""
+
+_PAUSE_S = 0.1
+"""Time between two looks at the clock, where the time is given."""
+
+
+def robust(
+    problem: Problem,
+    start: Schedule,
+    objective: Objective = "makespan",
+    noise: Noise | None = None,
+    *,
+    scenarios: int = SCENARIOS,
+    planned: float = PLANNED,
+    iterations: int | None = None,
+    deadline: float | None = None,
+    seed: int = 0,
+    on_schedule: Callable[[Schedule, float], None] | None = None,
+) -> Schedule:
+    """Change a schedule's order so that it is shorter in the mean under noise.
+
+    Sample average approximation: the mean over some random runs, the same for every order, stands for the mean over
+    all. Added to it is a share of the planned (noise-free) value, which grows a little as slack goes where noise would
+    hurt. The sum is minimised by simulated annealing, each move taking one op a few places along its rank. Micro-batch
+    sizes, and what is fused or cut, stay as they are; so do, on each stage, the order of the F's, that of the backwards
+    and that of the W's.
+
+    Parameters
+    ----------
+    problem, start
+        A valid schedule, best one that is good without noise.
+    objective
+        Makespan or span.
+    noise
+        None: `Noise()`.
+    scenarios
+        Random runs that orders are judged by, at least 1.
+    planned
+        What the planned value counts, beside all random runs together; 0: nothing.
+    iterations
+        Moves tried. None: until the deadline, or `MOVES` for each op where there is none either.
+    deadline
+        Value of `time.monotonic()` at which the search ends. With `iterations` alone the same input gives the same
+        schedule.
+    seed
+        Of the moves; that of the scenarios is the noise's.
+    on_schedule
+        Called with better schedules, at most every tenth of a second, and their mean over the scenarios in ticks.
+
+    Returns
+    -------
+    Schedule
+        Within the limits, and in the mean over the scenarios no longer than the start.
+
+    Raises
+    ------
+    InputError
+        When the schedule is for another shape, or a number is out of range.
+    NoAnswerError
+        When the start is not valid.
+
+    Examples
+    --------
+    >>> from adaptpipe.solver.evaluate.noisy import noisy
+    >>> from adaptpipe.solver.heuristics.zero_bubble import zb_h1
+    >>> problem = Problem.from_dict({"pipeline": {"ranks": 4}, "batch": {"samples": 8}, "costs":
+    ...     {"forward": 100, "backward_input": 100, "backward_weight": 60}})
+    >>> start = zb_h1(problem)
+    >>> better = robust(problem, start, iterations=20000)
+    >>> noisy(problem, better, Noise()).mean < noisy(problem, start, Noise()).mean
+    True
+    """
+    if scenarios < 1:
+        raise InputError(f"robust.scenarios: {scenarios} is below 1; {SCENARIOS} are usual")
+    if not 0 <= planned <= MOST_PLANNED:
+        raise InputError(f"robust.planned: {planned} is not within 0..{MOST_PLANNED}; {PLANNED} is usual")
+    noise = Noise() if noise is None else noise
+    wrong = check(problem, start)
+    if wrong:
+        raise NoAnswerError(f"the schedule to start from is not valid: {wrong[0].message}")
+    instance = problem.instance(start.sizes)
+    count = 1 if noise.silent else scenarios
+    search = Search(instance, start, objective, noise, count, planned, seed)
+    for better in search.run(iterations, deadline):
+        if better and on_schedule is not None:
+            on_schedule(search.schedule(), search.mean)
+    best = search.schedule()
+    assert not check(problem, best), "moves keep a schedule valid"
+    again = noisy(problem, best, noise, objective, count=count, stream=TRAINING).mean
+    assert abs(again - search.mean) <= 1e-9 * again, "the search's times are the simulator's"
+    return best
+
+
+class Search:
+    """The order at hand, the best so far, and the scenarios."""
+
+    def __init__(
+        self, instance: Instance, start: Schedule, objective: Objective, noise: Noise, count: int, planned: float,
+        seed: int,
+    ) -> None:  # fmt: skip
+        runs = [noise.scenario(instance, k, TRAINING) for k in range(count)]
+        plan = Noise(sigma=0, link=0).scenario(instance, 0, parts=runs[0].parts)
+        self._start, self._span = start, objective == "span"
+        self._scale = count * runs[0].parts * _UNIT
+        weight = np.array([round(planned * count * _UNIT)] + [_UNIT] * count, dtype=np.int64)
+        horizon = max(run.horizon for run in runs) * float(weight.sum())
+        if horizon > LONGEST:
+            raise InputError(
+                f"robust: the durations of all scenarios sum to {horizon:.3g}, above 2^60; choose a coarser unit"
+            )
+        self._ops = _ops(instance, start, [plan, *runs], weight)
+        self._order = _order(instance, start, count + 1)
+        self._heat = HEAT * float(instance.forward.mean()) * runs[0].parts * int(weight.sum())
+        total = kernel.settle(self._ops, self._order, self._span)
+        under_noise = total - int(weight[0] * self._order.value[0])
+        self._totals = np.array([total, total, under_noise, under_noise], dtype=np.int64)
+        self._best: Array = self._order.row.copy()
+        self._random = np.array([seed % 2**64], dtype=np.uint64)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the best order over the random runs, in ticks."""
+        return int(self._totals[2]) / self._scale
+
+    def run(self, iterations: int | None, deadline: float | None) -> Iterator[bool]:
+        """Search; after each while, whether there is a better order."""
+        started = time.monotonic()
+        if iterations is None and deadline is None:
+            iterations = MOVES * len(self._best)
+        done, size, over = 0, _CHUNK if iterations is not None else _FIRST, 0.0
+        while (iterations is None or done < iterations) and (deadline is None or time.monotonic() < deadline):
+            before, now = int(self._totals[1]), time.monotonic()
+            if iterations is not None:
+                size = min(_CHUNK, iterations - done)
+                finish = (done + size) / iterations
+            else:
+                assert deadline is not None
+                over = (now - started) / (deadline - started)
+                finish = min(1.0, over + _PAUSE_S / (deadline - started))
+            kernel.anneal(
+                self._ops, self._order, self._span, self._heat, over, finish, size,
+                self._random, self._totals, self._best,
+            )  # fmt: skip
+            done, over = done + size, finish
+            if iterations is None:
+                took = max(time.monotonic() - now, 1e-6)
+                size = max(1, min(2 * size, int(size * _PAUSE_S / took)))
+            yield int(self._totals[1]) < before
+
+    def schedule(self) -> Schedule:
+        """The best order."""
+        flat = [op for row in self._start.ops for op in row]
+        best, offsets = self._best.tolist(), self._ops.offsets.tolist()
+        rows = (tuple(flat[op] for op in best[a:b]) for a, b in pairwise(offsets))
+        return Schedule(self._start.placement, self._start.sizes, tuple(rows))
+
+
+def _ops(instance: Instance, start: Schedule, scenarios: list[Scenario], weight: Array) -> Ops:
+    table, (before, _) = start.table, op_inputs(instance, start)
+    op, slot = np.nonzero(before >= 0)
+    by_source = np.argsort(before[op, slot], kind="stable")
+    first_after = np.zeros(len(before) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(before[op, slot], minlength=len(before)), out=first_after[1:])
+    take, swell, free = op_bytes(instance, start)
+    # I and B are one group: both are the backward that others wait for.
+    group = 3 * table.stage + np.where(table.kind == Kind.B, Kind.I, table.kind)
+    return Ops(
+        offsets=table.offsets,
+        before=before,
+        ticks=np.ascontiguousarray(np.stack([each.ticks(start) for each in scenarios], axis=-1)),
+        lag=np.ascontiguousarray(np.stack([each.lags(start) for each in scenarios], axis=-1)),
+        first_after=first_after,
+        after=op[by_source].astype(np.int64),
+        slot=slot[by_source].astype(np.int64),
+        group=group,
+        take=take,
+        swell=swell,
+        free=free,
+        room=instance.limit,
+        static=instance.static,
+        rank=np.repeat(np.arange(instance.ranks, dtype=np.int64), np.diff(table.offsets)),
+        weight=weight,
+    )
+
+
+def _order(instance: Instance, start: Schedule, scenarios: int) -> Order:
+    count = len(start.table.stage)
+    return Order(
+        row=np.arange(count, dtype=np.int64),
+        place=np.arange(count, dtype=np.int64),
+        line=_line(instance, start),
+        number=np.zeros(count, dtype=np.int64),
+        held=np.zeros(count, dtype=np.int64),
+        end=np.zeros((count, scenarios), dtype=np.int64),
+        tail=np.zeros((count, scenarios), dtype=np.int64),
+        close=np.zeros((instance.ranks, scenarios), dtype=np.int64),
+        value=np.zeros(scenarios, dtype=np.int64),
+        dirty=np.zeros(count, dtype=np.bool_),
+        late=np.zeros(count, dtype=np.bool_),
+    )
+
+
+def _line(instance: Instance, start: Schedule) -> Array:
+    """The ops by their planned start: short stretches of this line are all that a move changes."""
+    before, _ = op_inputs(instance, start)
+    offsets = start.table.offsets
+    # Where planned starts are equal, the steps of a run in which every op takes one step tell what waits for what.
+    steps, done = np.zeros(len(before), dtype=np.int64), np.zeros(len(offsets) - 1, dtype=np.int64)
+    earliest(offsets, np.ones_like(steps), before, np.zeros_like(before), steps, done)
+    return np.lexsort((steps, simulate(instance.problem, start).start)).astype(np.int64)
