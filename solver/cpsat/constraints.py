@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
+
 from ..bounds.order_heads import order_heads
 from ..bounds.paths import paths
+from ..bounds.ramps import Rank
 from ..core.instance import UNLIMITED
 from .variables import End, Variables
 
@@ -71,8 +74,39 @@ def earliest_starts(v: Variables) -> None:
             v.model.add(v.backward[s][j] >= int(heads.backward[s, j]) // v.prices.step)
 
 
+def work_left(v: Variables) -> None:
+    """From the start of an F or backward on, the makespan has room for the work that is left and the idle cool-down.
+
+    Where a rank has one stage and micro-batches are alike: when F number j starts, m - j F's and whole backwards are
+    left; when backward number j starts, m - j whole backwards, and m - j - window F's, as no more than j + window can
+    be done. `bounds.Rank` says what of the cool-down is idle, whatever the order: that after the last F counts while
+    one is still to come.
+    """
+    instance = v.prices.instance
+    ways = paths(instance)
+    heads = order_heads(ways) if v.fifo and v.prices.exact else None
+    owners = instance.rank[:, 0].tolist()
+    if heads is None or len(set(owners)) < len(owners):
+        return
+    tail = ways.tail_of_kind(np.zeros_like(ways.ticks_of_kind))
+    (members,) = v.classes()
+    for s, owner in enumerate(owners):
+        rank = Rank(ways, owner)
+        last = max(0, rank.way_out_of_last(tail) - rank.last)
+        both = max(last, rank.way_out(tail) - rank.late)
+        forward, whole = int(instance.forward[s, 0]), int(ways.whole[s, 0])
+        for n, j in enumerate(members):
+            left = len(members) - n
+            ahead = max(0, left - int(heads.window[s]))
+            after_forward = left * (forward + whole) + both
+            after_backward = left * whole + ahead * forward + (both if ahead else last)
+            v.model.add(v.objective >= v.forward[s][j] + after_forward // v.prices.step)
+            v.model.add(v.objective >= v.backward[s][j] + after_backward // v.prices.step)
+
+
 def makespan(v: Variables) -> None:
     """The objective is no less than the end of any backward, weight gradient included."""
+    work_left(v)
     for row in v.done:
         for end in row:
             v.model.add(v.objective >= end)

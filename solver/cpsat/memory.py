@@ -31,7 +31,8 @@ def threshold(v: Variables, rank: int, room: int) -> None:
     """F number j starts after b backwards and w weight gradients, for some pair (b, w) that frees enough.
 
     Everything passes in order, so "b backwards are done" is "backward number b - 1 has ended". The pairs that matter
-    are those of which neither number can be lowered; one literal each, one clause over them.
+    are those of which neither number can be lowered; one literal each, one clause over them. `_work_before` adds what
+    follows from a pair, which the solver would not see.
     """
     instance = v.prices.instance
     s = int(np.flatnonzero((instance.rank == rank).any(axis=1))[0])
@@ -48,14 +49,44 @@ def threshold(v: Variables, rank: int, room: int) -> None:
             if len(pairs) == 1:
                 for end in ends:
                     v.model.add(start[0] >= end[0])
+                _work_before(v, s, n, b, w, room // held, None)
                 continue
             value = None if v.hint is None else all(start[1] >= end[1] for end in ends)
             option = v.literal(value)
             for end in ends:
                 v.model.add(start[0] >= end[0]).only_enforce_if(option)
+            _work_before(v, s, n, b, w, room // held, option)
             options.append(option)
         if len(pairs) != 1:
             v.model.add_bool_or(options)
+
+
+LOOK_BACK = 8
+"""From how many backwards the work before an F is counted."""
+
+
+def _work_before(v: Variables, s: int, n: int, b: int, w: int, window: int, option: Literal | None) -> None:
+    """F number n starts no sooner than the work that comes before it allows, where b backwards and w W's do.
+
+    All of it is on one rank: from the start of F number 0 on, n F's, b backwards and w weight gradients. From the start
+    of backward number i < b on: b - i backwards, w - i weight gradients (W number x comes after backward number x), and
+    the F's from number i + window on: until backward number i ends, i micro-batches at most free memory, and no more
+    than `window` others have room. It says nothing new, but the solver proves much sooner with it: linear p = 8,
+    m = 24 at half of 1F1B's memory in seconds, and without it not in a minute.
+    """
+    (members,), prices = v.classes(), v.prices
+    forward, short, weight = (
+        int(row[s, members[0]]) for row in (prices.forward, prices.backward_input, prices.backward_weight)
+    )
+    start = v.forward[s][members[n]]
+    needs = [start >= v.forward[s][members[0]] + n * forward + b * short + w * weight]
+    for i in range(max(0, b - min(window, LOOK_BACK)), b):
+        work = (b - i) * short + max(0, w - i) * weight + max(0, n - i - window) * forward
+        needs.append(start >= v.backward[s][members[i]] + work)
+    for need in needs:
+        added = v.model.add(need)
+        if option is not None:
+            added.only_enforce_if(option)
 
 
 def _pairs(short: int, freed: int, kept: int, limit: int) -> list[tuple[int, int]]:

@@ -35,6 +35,7 @@ def build(
     deadline: float,
     *,
     fifo: bool = True,
+    minimise: bool = True,
     extra: Sequence[Constraint] = (),
 ) -> tuple[cp_model.CpModel, Variables]:
     """Model of an instance.
@@ -53,6 +54,8 @@ def build(
         Moment (`time.monotonic`) by which the model must be built.
     fifo
         Whether micro-batches of a class pass each stage in order.
+    minimise
+        Whether there is an objective to minimise, or any solution will do.
     extra
         Constraints beyond `CONSTRAINTS`.
 
@@ -69,6 +72,8 @@ def build(
     model.add(v.objective >= min(bound, horizon))
     if above is not None:
         model.add(v.objective <= above)
-        model.add_hint(v.objective, above)
-    model.minimize(v.objective)
+        if hint is not None:
+            model.add_hint(v.objective, above)
+    if minimise:
+        model.minimize(v.objective)
     return model, v

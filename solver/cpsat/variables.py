@@ -54,6 +54,10 @@ class Variables:
     ) -> None:
         self.model, self.prices, self.horizon, self.hint, self.fifo = model, prices, horizon, hint, fifo
         self.deadline, self._made = deadline, 0
+        self._classes = [
+            sorted(np.flatnonzero(prices.group == g).tolist(), key=lambda j: int(prices.place[j]))
+            for g in range(int(prices.group.max()) + 1)
+        ]
         instance = prices.instance
         stages, count = range(instance.stages), range(instance.microbatches)
         self.forward = [[self.moment(f"{s}F{j}", self._value("forward", s, j)) for j in count] for s in stages]
@@ -163,8 +167,4 @@ class Variables:
 
     def classes(self) -> list[list[int]]:
         """The micro-batches of each class, in order."""
-        group = self.prices.group
-        return [
-            sorted(np.flatnonzero(group == g).tolist(), key=lambda j: int(self.prices.place[j]))
-            for g in range(int(group.max()) + 1)
-        ]
+        return self._classes

@@ -20,7 +20,7 @@ from adaptpipe.solver.heuristics import one_f_one_b, one_f_one_b_split
 from adaptpipe.solver.heuristics.greedy import greedy
 from tests.solver.bounds.test_bounds import published, small
 from tests.solver.oracle import optimum
-from tests.strategies import problems, schedules_of, sizes_of
+from tests.strategies import problem_data, problems, schedules_of, sizes_of
 
 FAR = 60.0
 
@@ -47,6 +47,27 @@ def test_equal_to_trying_every_order(problem: Problem, data: st.DataObject) -> N
             assert schedule is not None
             assert not check(problem, schedule)
             assert simulate(problem, schedule).makespan == bound == best
+
+
+@settings(max_examples=40)
+@given(
+    problem_data(max_ranks=2, families=("linear",), sizes=False, units=False),
+    st.integers(2, 4),
+    st.integers(1, 9),
+    st.sampled_from((1, 1.5, 2, 3)),
+)
+def test_equal_to_trying_every_order_where_memory_is_short(
+    data: dict[str, Any], count: int, activation: int, share: float
+) -> None:
+    """The cuts of threshold clauses and of the work that is left leave every optimum in."""
+    data["batch"]["samples"] = count
+    limit = int(share * activation)
+    data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "reserve": 0, "limit": limit}
+    problem = Problem.from_dict(data)
+    best = optimum(problem.instance((1,) * count))
+    schedule, bound, _ = solve_cpsat(problem, deadline=soon(), workers=1)
+    assert schedule is not None
+    assert simulate(problem, schedule).makespan == bound == best
 
 
 @settings(max_examples=25)
