@@ -41,6 +41,7 @@ METHODS: tuple[Method, ...] = (
     Method("auto", (), "heuristics and greedy first, then the annealer and CP-SAT where they do not meet the bound"),
     Method("cpsat", ("cp-sat",), "constraint programming: proves optimality, given time"),
     Method("anneal", ("annealing",), "simulated annealing of the ranks' orders, from the best heuristic's"),
+    Method("ilp", (), "integer linear programming: a reference for small problems, with HiGHS"),
     Method("greedy", (), "event-driven list scheduling over a grid of policies, within the memory limits"),
     Method("GPipe", ("ScheduleGPipe",), "all forwards, then all backwards; any one-direction placement", gpipe),
     Method(

@@ -193,7 +193,7 @@ def anneal(
         Stop at a value of at most this.
     """
     n = len(now.order)
-    window = np.empty(4 * reach + _BLOCK, np.int64)
+    window, old = np.empty(4 * reach + _BLOCK, np.int64), np.empty(4 * reach + _BLOCK, np.int64)
     for step in range(moves):
         if state[BEST] <= target:
             return
@@ -213,35 +213,38 @@ def anneal(
         start, stop = ops.first[r], ops.first[r + 1]
         if relative:
             start += 1
-        # It, or a few ops with it, change places with the `far` ops before or after.
-        block = 1 if below(random, 4) > 0 else 1 + below(random, _BLOCK)
         far = 1 + below(random, reach)
         pick = below(random, 16)
         if pick == 0:
             far = 1 + below(random, 4 * reach)
         elif pick < 6:
             far = 1
+        exchange = far > 1 and below(random, 4) == 0
+        block = 1 if exchange or below(random, 4) > 0 else 1 + below(random, _BLOCK)
         low = now.slot[op] - below(random, block)
-        left, right = block, far
-        if below(random, 2) == 0:
+        back = below(random, 2) == 0
+        if back:
             low -= far
-            left, right = far, block
-        size = left + right
-        high = low + size - 1
-        if low < start or high >= stop:
+        size = block + far
+        if low < start or low + size > stop:
             continue
 
-        # The ops in their new order; those of one family do not pass each other.
-        for i in range(right):
-            window[i] = now.order[low + left + i]
-        for i in range(left):
-            window[right + i] = now.order[low + i]
+        # The ops in their new order: two of them change places, or a block and the ops before or after it do. Ops of
+        # one family do not pass each other.
+        turn = far if back else block
+        for i in range(size):
+            old[i] = now.order[low + i]
+            window[i] = now.order[low + i if exchange else low + (i + turn) % size]
         legal = True
-        for i in range(right):
-            for k in range(right, size):
-                if ops.family[window[i]] == ops.family[window[k]]:
-                    legal = False
-                    break
+        if exchange:
+            window[0], window[far] = old[far], old[0]
+            for i in range(1, size):
+                legal = legal and ops.family[old[i]] != ops.family[old[0]]
+                legal = legal and ops.family[old[i - 1]] != ops.family[old[far]]
+        else:
+            for i in range(turn):
+                for k in range(turn, size):
+                    legal = legal and ops.family[old[i]] != ops.family[old[k]]
         if not legal:
             continue
         room = ops.limit[r]
@@ -285,8 +288,8 @@ def anneal(
         if not legal:
             continue
         way = ops.rest[r]
-        if high + 1 < ops.first[r + 1]:
-            following = now.order[high + 1]
+        if low + size < ops.first[r + 1]:
+            following = now.order[low + size]
             way = now.tail[following] + ops.ticks[following]
         for i in range(size - 1, -1, -1):
             z = window[i]
@@ -352,12 +355,9 @@ def anneal(
                 waiting -= 1
             for i in range(changes):
                 now.head[work.log_op[i]] = work.log_head[i]
-            for i in range(left):
-                now.order[low + i] = window[right + i]
-            for i in range(right):
-                now.order[low + left + i] = window[i]
-            for i in range(low, high + 1):
-                now.slot[now.order[i]] = i
+            for i in range(size):
+                now.order[low + i] = old[i]
+                now.slot[old[i]] = low + i
             continue
 
         # Bytes and tails.

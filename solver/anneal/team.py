@@ -22,6 +22,10 @@ from .state import State
 GRACE_S = 0.5
 """Seconds that a worker gets to end a round after this process has."""
 
+WARMER = (1.0, 8.0, 2.5, 20.0)
+"""Temperatures of this process and of the workers, in turns. Large schedules want to be cold, as a warm one does not
+find back to where it started; small ones with little memory must get worse by a good part of an op to get better."""
+
 READY, BETTER, DONE = "ready", "better", "done"
 
 Found = tuple[str, int, bytes]
@@ -32,7 +36,8 @@ order of it."""
 class Worker:
     """A process of its own, whatever program this is part of: nothing of that is imported or run again there."""
 
-    def __init__(self, state: State, seed: int) -> None:
+    def __init__(self, state: State, seed: int, warmer: float) -> None:
+        self._warmer = warmer
         self.found: SimpleQueue[Found | None] = SimpleQueue()
         self.ready = False
         paths = os.pathsep.join(path for path in sys.path if path)
@@ -52,7 +57,7 @@ class Worker:
 
     def start(self, order: Array, iterations: int | None, seconds: float | None, heat: float, target: int) -> None:
         """Begin a round from an order."""
-        self._send((order.tobytes(), iterations, seconds, heat, target))
+        self._send((order.tobytes(), iterations, seconds, heat * self._warmer, target))
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
@@ -96,7 +101,7 @@ class Team:
 
     def __init__(self, state: State, workers: int, seed: int) -> None:
         self._state = state
-        self._workers = [Worker(state, seed + 1 + w) for w in range(workers)]
+        self._workers = [Worker(state, seed + 1 + w, WARMER[(w + 1) % len(WARMER)]) for w in range(workers)]
 
     def __enter__(self) -> Self:
         return self
@@ -132,7 +137,7 @@ class Team:
         if iterations is not None:
             for worker in self._workers:
                 start(worker)
-        for _ in cool(state, iterations, deadline, heat, target):
+        for _ in cool(state, iterations, deadline, heat * WARMER[0], target):
             for worker in list(self._workers):
                 self._hear(worker, running, found, 0.0)
                 # Against the clock, one that is still being loaded is not waited for: it comes in when it is there.

@@ -44,7 +44,8 @@ MOVES_PER_SECOND = 50_000
 
 def run(request: Request) -> Result:
     """Run a method and put its answer together."""
-    reason, started = infeasible(request.problem, request.sizes), time.monotonic()
+    started = time.monotonic()
+    reason = infeasible(request.problem, request.sizes)
     if reason:
         took = time.monotonic() - started
         return Result(request.method.name, request.objective, None, 0, took, reason=reason, infeasible=True)
@@ -100,8 +101,8 @@ class _Run:
             self._one_by_one()
         if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
             self._anneal()
-        if self.name in ("auto", "cpsat") and not self.at.met:
-            self._cpsat()
+        if self.name in ("auto", "cpsat", "ilp") and not self.at.met:
+            self._prove()
 
     # What there is to choose from
 
@@ -246,14 +247,13 @@ class _Run:
         )
         at.take(better, "anneal")
 
-    def _cpsat(self) -> None:
-        from ..cpsat import solve_cpsat
-
+    def _prove(self) -> None:
+        """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
         at, best = self.at, self.at.best
         rest = [sizes for sizes in self._promising() if best is None or sizes != best.schedule.sizes]
         choices = ([] if best is None else [best.schedule.sizes]) + rest
         for index, sizes in enumerate(choices):
-            left, ops = self.clock.left, 3 * self.problem.stages * len(sizes)
+            ops = 3 * self.problem.stages * len(sizes)
             if at.met:
                 return
             if at.hopeless(sizes):
@@ -263,25 +263,51 @@ class _Run:
                     f"CP-SAT was left out: {ops} ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
                 )
                 continue
-            if left <= 0:
+            if self.clock.late:
                 return
-            share = left if index == len(choices) - 1 else left / 2
-            schedule, bound, _ = solve_cpsat(
-                self.problem,
-                self.request.objective,
-                at.schedule_of(sizes),
-                at.bound_of(sizes),
-                time.monotonic() + share,
-                self.request.workers,
-                self.request.seed,
-                lambda found, _: at.take(found, "cpsat"),
-                sizes=sizes,
-                on_note=self._note,
-                on_bound=partial(at.raise_bound, sizes),
-            )
+            deadline = self.clock.part(1.0 if index == len(choices) - 1 else 0.5)
+            schedule, bound = self._ilp(sizes, deadline) if self.name == "ilp" else self._cpsat(sizes, deadline)
             at.raise_bound(sizes, bound)
             if schedule is not None:
-                at.take(schedule, "cpsat")
+                at.take(schedule, "ilp" if self.name == "ilp" else "cpsat")
+
+    def _cpsat(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
+        from ..cpsat import solve_cpsat
+
+        at, request = self.at, self.request
+        schedule, bound, _ = solve_cpsat(
+            self.problem,
+            request.objective,
+            at.schedule_of(sizes),
+            at.bound_of(sizes),
+            deadline,
+            request.workers,
+            request.seed,
+            lambda found, _: at.take(found, "cpsat"),
+            request.deterministic,
+            sizes=sizes,
+            on_note=lambda text: self._note(f"CP-SAT was left out: {text}"),
+            on_bound=partial(at.raise_bound, sizes),
+        )
+        return schedule, bound
+
+    def _ilp(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
+        from ..ilp import solve_ilp
+
+        at, request = self.at, self.request
+        schedule, bound, _ = solve_ilp(
+            self.problem,
+            request.objective,
+            at.schedule_of(sizes),
+            at.bound_of(sizes),
+            deadline,
+            request.workers,
+            request.seed,
+            lambda found, _: at.take(found, "ilp"),
+            sizes=sizes,
+            on_note=self._note,
+        )
+        return schedule, bound
 
     def _note(self, text: str) -> None:
-        self.reason = f"CP-SAT was left out: {text}"
+        self.reason = text

@@ -26,5 +26,5 @@ def test_names_of_pytorch_and_the_papers(alias: str, name: str) -> None:
 
 
 def test_unknown_name_is_refused_with_the_list() -> None:
-    with pytest.raises(InputError, match=r"method: 'zb-h9' is none of auto, cpsat, anneal, greedy, GPipe, .*ZB-V"):
+    with pytest.raises(InputError, match=r"method: 'zb-h9' is none of auto, cpsat, anneal, ilp, greedy, GPipe, .*ZB-V"):
         find_method("zb-h9")

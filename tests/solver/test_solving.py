@@ -255,7 +255,7 @@ def test_cut_weight_gradients_keep_the_proof_to_our_bound() -> None:
 def test_compare_gives_every_method_that_exists_and_one_bound() -> None:
     results = compare(published(4, 8, 1), time_limit=5)
     names = [result.method for result in results]
-    assert names[:4] == ["auto", "cpsat", "anneal", "greedy"]
+    assert names[:5] == ["auto", "cpsat", "anneal", "ilp", "greedy"]
     assert "1F1B" in names
     assert "ZB-V" not in names
     assert {result.bound for result in results if result.timeline is not None} == {4563}
