@@ -105,8 +105,13 @@ class Kept:
             mine = [s for s in stages if int(owner[s]) == rank]
             if all(instance.retained[s, 0] <= instance.activation[s, 0] for s in mine):
                 self.cool[k] = Rank(paths, rank).cool(tail)
-        self.members = np.bincount(self.group[self.group >= 0], minlength=len(pools))
-        self.width = len(ranks) + self._under_way(instance, stages) + 1
+        self.only = _column(
+            [
+                int(np.flatnonzero(self.pool_rank == k)[0]) if (self.pool_rank == k).sum() == 1 else -1
+                for k in range(len(ranks))
+            ]
+        )
+        self.width = len(ranks) + 1 + len(pools) + self._under_way(instance, stages) + 1
 
     def _under_way(self, instance: Instance, stages: list[int]) -> int:
         """Most micro-batches between their first and their last op here: the first stage's F holds them all."""
@@ -114,10 +119,19 @@ class Kept:
         room = int(self.room[self.rank[0]])
         return min(most, room // held) if held > 0 and room < UNLIMITED else most
 
+    def end(self, label: Times) -> int:
+        """When everything is done, of a label of the last layer."""
+        ranks = len(self.room)
+        end: Array = label[:ranks].astype(np.int64)
+        for pool, rank in enumerate(self.pool_rank.tolist()):
+            members = int((self.group == pool).sum()) * self.count
+            end[rank] += (members + int(label[ranks + 1 + pool])) * int(self.pool_dur[pool])
+        return max(int(end.max()), int(label[ranks + 1 + len(self.pool_rank)]))
+
     @property
     def layers(self) -> int:
         """How many ops there are."""
-        return self.count * (len(self.rank) + int(self.members.sum()))
+        return self.count * len(self.rank)
 
 
 def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
@@ -136,14 +150,14 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
     """
     if below > LATEST:
         return Found(0, 0, False)
-    n, pools, ranks = len(kept.rank), len(kept.pool_rank), len(kept.room)
+    n = len(kept.rank)
     size, states = 1 << 12, 1
-    counts: Counts = np.zeros((1, n + pools), dtype=np.int16)
+    counts: Counts = np.zeros((1, n), dtype=np.int16)
     first: Links = np.zeros(1, dtype=np.int32)
     following: Links = np.full(1, -1, dtype=np.int32)
     times: Times = np.zeros((1, kept.width), dtype=np.int32)
     total = 1
-    new = _layer(size, n + pools, kept.width)
+    new = _layer(size, n, kept.width)
     for _ in range(kept.layers):
         while True:
             found, labels = label_kernel.step(
@@ -162,6 +176,7 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
                 kept.pool_rank,
                 kept.pool_dur,
                 kept.pool_bytes,
+                kept.only,
                 kept.room,
                 kept.head,
                 kept.leave,
@@ -177,7 +192,7 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
             size *= 2
             if size > most or monotonic() > deadline:
                 return Found(0, total, False)
-            new = _layer(size, n + pools, kept.width)
+            new = _layer(size, n, kept.width)
         if found == 0:
             return Found(below, total, False)
         if monotonic() > deadline:
@@ -185,11 +200,11 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
         total += labels
         old = (counts, first, following, times)
         counts, first, following, times, states = *new[:4], found
-        new = (*old, new[4]) if len(old[1]) == size else _layer(size, n + pools, kept.width)
+        new = (*old, new[4]) if len(old[1]) == size else _layer(size, n, kept.width)
     assert states == 1, "all ops are done in one way only"
     ends, at = [], int(first[0])
     while at >= 0:
-        ends.append(int(times[at, : ranks + 1].max()))
+        ends.append(kept.end(times[at]))
         at = int(following[at])
     return Found(min(ends), total, True)
 

@@ -100,7 +100,7 @@ def test_proofs_at_half_the_memory(p: int, m: int, slots: int, v: bool, value: i
 def test_few_labels_are_given_up() -> None:
     instance = published(8, 24, 8, True).instance((1,) * 24)
     kept = Kept(paths(instance), (5, 7))
-    assert least(kept, 14300, 1 << 13, monotonic() + 60).bound == 0
+    assert least(Kept(paths(instance), (1, 5)), 14300, 1 << 13, monotonic() + 60).bound == 0
     assert least(kept, 13900, 1 << 16, monotonic()).bound == 0
     assert least(kept, 2**31, 1 << 16, monotonic() + 60).bound == 0
     assert least(kept, 13900, 1 << 16, monotonic() + 60).bound == 13900
