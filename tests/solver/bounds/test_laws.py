@@ -37,7 +37,7 @@ def test_more_memory_never_raises_the_bound(
 
 @given(problems(), st.sampled_from(OBJECTIVES), st.integers(2, 9))
 def test_a_finer_clock_scales_the_bound(problem: Problem, objective: Objective, factor: int) -> None:
-    """All durations times a factor: times the factor, but for rounding at whole ticks."""
+    """All durations times a factor: times the factor, but for rounding at whole ticks, of knapsacks too."""
     instance = problem.instance(problem.default_sizes())
     finer = Instance(problem, problem.default_sizes())
     finer.forward, finer.backward_input, finer.backward_weight, finer.backward, finer.lag, finer.unit_ticks = (
@@ -52,7 +52,7 @@ def test_a_finer_clock_scales_the_bound(problem: Problem, objective: Objective, 
         )
     )
     coarse, fine = instance_bound(instance, objective), instance_bound(finer, objective)
-    assert factor * (coarse - 1 - 2 * problem.stages * instance.microbatches) <= fine <= factor * coarse
+    assert factor * (coarse - 1 - 2 * problem.stages * instance.microbatches) <= fine <= factor * (coarse + 3)
 
 
 @given(problems(), st.data())
