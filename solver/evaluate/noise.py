@@ -19,7 +19,10 @@ TRAINING: Final = 0
 """Stream of the scenarios that a search sees."""
 
 EVALUATION: Final = 1
-"""Stream of the scenarios that schedules are judged by; none of them is in `TRAINING`."""
+"""Stream of the scenarios that schedules are judged by; no search sees them."""
+
+VALIDATION: Final = 2
+"""Stream of the scenarios by which a search chooses among the orders that it found in those of `TRAINING`."""
 
 LARGEST_SIGMA: Final = 2.0
 """Beyond it a lognormal op takes more than 25 times its planned time once in a hundred."""
@@ -88,7 +91,7 @@ class Noise:
         number
             From 0.
         stream
-            `TRAINING`, `EVALUATION`, or any other number for other purposes.
+            `TRAINING`, `VALIDATION`, `EVALUATION`, or any other number for other purposes.
         parts
             Parts of a tick to which times are rounded; None: 1, or more where ticks are coarse. 1 gives whole ticks.
 

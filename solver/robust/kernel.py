@@ -244,9 +244,10 @@ def renumber(x: Ops, y: Order, low: int, high: int, forward: bool, part: Array) 
 
 @njit(cache=True)
 def settle(x: Ops, y: Order, span: bool) -> int:  # pragma: no cover
-    """Fill all times of an order, and the bytes held, from its rows and its line; the weighted sum."""
-    for number in range(len(y.line)):
-        y.number[y.line[number]] = number
+    """Fill all else of an order from its rows and its line; the weighted sum of its values."""
+    for at in range(len(y.row)):
+        y.place[y.row[at]] = at
+        y.number[y.line[at]] = at
     for number in range(len(y.line)):
         set_end(x, y, y.line[number])
     total = evaluate(x, y, span, y.value)
@@ -311,6 +312,7 @@ def anneal(
     random: npt.NDArray[np.uint64],
     totals: Array,
     best: Array,
+    best_line: Array,
 ) -> int:  # pragma: no cover
     """Try `count` moves of one op by a few places on its rank.
 
@@ -319,7 +321,8 @@ def anneal(
     span
         Whether values are spans, else makespans.
     heat
-        Temperature at the start of the whole search, in the unit of the weighted sum of the values.
+        Temperature at the start of the whole search, in the unit of the weighted sum of the values. 0: only moves that
+        gain are taken.
     begin, finish
         Share of the search that is over before and after these moves; the temperature falls quadratically with it.
     random
@@ -327,8 +330,8 @@ def anneal(
     totals
         Weighted sum of this order and of the best one so far; sum under noise, without the plan, of the best one so
         far, and the most that it may be. Shape (4,).
-    best
-        The rows of the best order, shape (n,).
+    best, best_line
+        Rows and line of the best order, shape (n,).
 
     Returns
     -------
@@ -341,7 +344,9 @@ def anneal(
     made = 0
     for trial in range(count):
         left = 1.0 - (begin + (finish - begin) * trial / count)
-        limit = totals[0] - heat * left * left * np.log((draw(random) + 1) / 2.0**62)
+        limit = totals[0] - 1.0
+        if heat > 0.0:
+            limit = totals[0] - heat * left * left * np.log((draw(random) + 1) / 2.0**62)
         op = draw(random) % n
         if draw(random) % 4 > 0:
             k = draw(random) % scenarios
@@ -377,5 +382,5 @@ def anneal(
         under_noise = total - x.weight[0] * value[0]
         if total < totals[1] and under_noise <= totals[3]:
             totals[1], totals[2] = total, under_noise
-            best[:] = y.row
+            best[:], best_line[:] = y.row, y.line
     return made

@@ -16,7 +16,7 @@ from ..core.result import Objective
 from ..core.schedule import Array, Schedule
 from ..evaluate.check import check
 from ..evaluate.kernel import earliest
-from ..evaluate.noise import TRAINING, Noise, Scenario
+from ..evaluate.noise import TRAINING, VALIDATION, Noise, Scenario
 from ..evaluate.noisy import noisy
 from ..evaluate.simulate import op_bytes, op_inputs, simulate
 from . import kernel
@@ -31,7 +31,11 @@ MOVES = 400
 MOST_PLANNED = 1000
 """Beyond it only the plan counts; solve without noise then."""
 
-SCENARIOS = 31
+DESCENT = 100
+"""Moves tried for each op, first of all, of which only those that gain are taken. In large problems nothing else fits
+in the time: annealing spoils more than it mends until some hundred moves for each op are tried."""
+
+SCENARIOS = 63
 """Random runs that orders are judged by: with the plan they fill the rows that processors add at once. With 8, half of
 what is gained in them is lost in other runs."""
 
@@ -39,17 +43,17 @@ PLANNED = 0.4
 """What the planned value counts, beside all random runs together. It hardly costs anything under noise, and without it
 the planned value grows several times as much."""
 
-_CHUNK = 10_000
-"""Moves between two looks at the clock, where their number is given."""
+_LOOKS = 60
+"""Times that the best order is tried in other runs, where the number of moves is given."""
 
 _FIRST = 100
-"""Moves before the first of these."""
+"""Moves before the first look, where the time is given."""
 
 _UNIT = 16
 """Weight of a random run; that of the plan is rounded to an integer."""
 
 _PAUSE_S = 0.1
-"""Time between two looks at the clock, where the time is given."""
+"""Time between two looks, where the time is given."""
 
 
 def robust(
@@ -69,9 +73,10 @@ def robust(
 
     Sample average approximation: the mean over some random runs, the same for every order, stands for the mean over
     all. Added to it is a share of the planned (noise-free) value, which grows a little as slack goes where noise would
-    hurt. The sum is minimised by simulated annealing, each move taking one op a few places along its rank. Micro-batch
-    sizes, and what is fused or cut, stay as they are; so do, on each stage, the order of the F's, that of the backwards
-    and that of the W's.
+    hurt. The sum is minimised by descent, then by simulated annealing; each move takes one op a few places along its
+    rank. Micro-batch sizes, and what is fused or cut, stay as they are; so do, on each stage, the order of the F's,
+    that of the backwards and that of the W's. As an order may suit the runs at hand only, others, which the moves do
+    not see, decide from time to time whether it is taken.
 
     Parameters
     ----------
@@ -93,12 +98,13 @@ def robust(
     seed
         Of the moves; that of the scenarios is the noise's.
     on_schedule
-        Called with better schedules, at most every tenth of a second, and their mean over the scenarios in ticks.
+        Called with better schedules, at most every tenth of a second, and their mean in the runs that decide, in ticks.
 
     Returns
     -------
     Schedule
-        Within the limits, and in the mean over the scenarios no longer than the start.
+        Within the limits, and in the mean no longer than the start, in the runs that the moves are judged by and in
+        those that decide. The start where nothing better was found.
 
     Raises
     ------
@@ -134,7 +140,7 @@ def robust(
             on_schedule(search.schedule(), search.mean)
     best = search.schedule()
     assert not check(problem, best), "moves keep a schedule valid"
-    again = noisy(problem, best, noise, objective, count=count, stream=TRAINING).mean
+    again = noisy(problem, best, noise, objective, count=count, stream=VALIDATION).mean
     assert abs(again - search.mean) <= 1e-9 * again, "the search's times are the simulator's"
     return best
 
@@ -146,59 +152,92 @@ class Search:
         self, instance: Instance, start: Schedule, objective: Objective, noise: Noise, count: int, planned: float,
         seed: int,
     ) -> None:  # fmt: skip
-        runs = [noise.scenario(instance, k, TRAINING) for k in range(count)]
-        plan = Noise(sigma=0, link=0).scenario(instance, 0, parts=runs[0].parts)
         self._start, self._span = start, objective == "span"
-        self._scale = count * runs[0].parts * _UNIT
+        parts = noise.scenario(instance, 0, TRAINING).parts
+        plan = Noise(sigma=0, link=0).scenario(instance, 0, parts=parts)
         weight = np.array([round(planned * count * _UNIT)] + [_UNIT] * count, dtype=np.int64)
-        horizon = max(run.horizon for run in runs) * float(weight.sum())
-        if horizon > LONGEST:
-            raise InputError(
-                f"robust: the durations of all scenarios sum to {horizon:.3g}, above 2^60; choose a coarser unit"
-            )
-        self._ops = _ops(instance, start, [plan, *runs], weight)
-        self._order = _order(instance, start, count + 1)
-        self._heat = HEAT * float(instance.forward.mean()) * runs[0].parts * int(weight.sum())
+
+        def ops(stream: int) -> Ops:
+            runs = [noise.scenario(instance, k, stream) for k in range(count)]
+            horizon = max(run.horizon for run in runs) * float(weight.sum())
+            if horizon > LONGEST:
+                raise InputError(
+                    f"robust: the durations of all scenarios sum to {horizon:.3g}, above 2^60; choose a coarser unit"
+                )
+            return _ops(instance, start, [plan, *runs], weight)
+
+        self._scale = count * parts * _UNIT
+        self._heat = HEAT * float(instance.forward.mean()) * parts * int(weight.sum())
+        self._random = np.array([seed % 2**64], dtype=np.uint64)
+        self._ops, self._order = ops(TRAINING), _order(instance, start, count + 1)
+        self._others, self._other_order = ops(VALIDATION), _order(instance, start, count + 1)
         total = kernel.settle(self._ops, self._order, self._span)
         under_noise = total - int(weight[0] * self._order.value[0])
         self._totals = np.array([total, total, under_noise, under_noise], dtype=np.int64)
-        self._best: Array = self._order.row.copy()
-        self._random = np.array([seed % 2**64], dtype=np.uint64)
+        self._best, self._best_line = self._order.row.copy(), self._order.line.copy()
+        self._found: Array = self._best.copy()
+        self._total, self._under_noise = self._judge()
+
+    def _judge(self) -> tuple[int, int]:
+        """Weighted sum, and sum without the plan, of the best order in the runs that decide."""
+        x, y = self._others, self._other_order
+        y.row[:], y.line[:] = self._best, self._best_line
+        total = kernel.settle(x, y, self._span)
+        return total, total - int(x.weight[0] * y.value[0])
 
     @property
     def mean(self) -> float:
-        """Mean of the best order over the random runs, in ticks."""
-        return int(self._totals[2]) / self._scale
+        """Mean of the order found over the runs that decide, in ticks."""
+        return self._under_noise / self._scale
 
     def run(self, iterations: int | None, deadline: float | None) -> Iterator[bool]:
-        """Search; after each while, whether there is a better order."""
-        started = time.monotonic()
+        """Search; after each while, whether a better order was found."""
+        n = len(self._best)
         if iterations is None and deadline is None:
-            iterations = MOVES * len(self._best)
-        done, size, over = 0, _CHUNK if iterations is not None else _FIRST, 0.0
+            iterations = MOVES * n
+        chunk = _FIRST if iterations is None else max(1, iterations // _LOOKS)
+        done, size, descent, first = 0, chunk, DESCENT * n, self._under_noise
+        warm, over = time.monotonic(), 0.0
         while (iterations is None or done < iterations) and (deadline is None or time.monotonic() < deadline):
             before, now = int(self._totals[1]), time.monotonic()
+            cold = done < descent
             if iterations is not None:
-                size = min(_CHUNK, iterations - done)
-                finish = (done + size) / iterations
+                size = min(chunk, (min(descent, iterations) if cold else iterations) - done)
+                finish = 0.0 if cold else (done + size - descent) / (iterations - descent)
             else:
                 assert deadline is not None
-                over = (now - started) / (deadline - started)
-                finish = min(1.0, over + _PAUSE_S / (deadline - started))
-            kernel.anneal(
-                self._ops, self._order, self._span, self._heat, over, finish, size,
-                self._random, self._totals, self._best,
-            )  # fmt: skip
+                if cold:
+                    warm, finish = now, 0.0
+                else:
+                    over = (now - warm) / (deadline - warm)
+                    finish = min(1.0, over + _PAUSE_S / (deadline - warm))
+            self.anneal(over, finish, size, 0.0 if cold else self._heat)
             done, over = done + size, finish
             if iterations is None:
                 took = max(time.monotonic() - now, 1e-6)
                 size = max(1, min(2 * size, int(size * _PAUSE_S / took)))
-            yield int(self._totals[1]) < before
+            yield int(self._totals[1]) < before and self._take(first)
+
+    def _take(self, most: int) -> bool:
+        """Take the best order if it is better, and under noise at most so long, in the runs that decide."""
+        total, under_noise = self._judge()
+        if total >= self._total or under_noise > most:
+            return False
+        self._total, self._under_noise = total, under_noise
+        self._found[:] = self._best
+        return True
+
+    def anneal(self, begin: float, finish: float, count: int, heat: float) -> None:
+        """Try some moves; see `kernel.anneal`."""
+        kernel.anneal(
+            self._ops, self._order, self._span, heat, begin, finish, count,
+            self._random, self._totals, self._best, self._best_line,
+        )  # fmt: skip
 
     def schedule(self) -> Schedule:
-        """The best order."""
+        """The order found."""
         flat = [op for row in self._start.ops for op in row]
-        best, offsets = self._best.tolist(), self._ops.offsets.tolist()
+        best, offsets = self._found.tolist(), self._ops.offsets.tolist()
         rows = (tuple(flat[op] for op in best[a:b]) for a, b in pairwise(offsets))
         return Schedule(self._start.placement, self._start.sizes, tuple(rows))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, check, simulate
 from adaptpipe.solver.core.result import Objective
-from adaptpipe.solver.evaluate.noise import TRAINING, Noise
+from adaptpipe.solver.evaluate.noise import TRAINING, VALIDATION, Noise
 from adaptpipe.solver.evaluate.noisy import noisy
 from adaptpipe.solver.heuristics.one_f_one_b import one_f_one_b_split
 from adaptpipe.solver.heuristics.zero_bubble import zb_h1, zb_v
@@ -26,8 +26,9 @@ from tests.strategies import problems, schedules_of
 NOISE = Noise(sigma=0.3, link=0.2)
 
 
-def training_mean(problem: Problem, schedule: Schedule, objective: Objective = "makespan", count: int = 5) -> float:
-    return noisy(problem, schedule, NOISE, objective, count=count, stream=TRAINING).mean
+def seen(problem: Problem, schedule: Schedule, objective: Objective = "makespan", stream: int = TRAINING) -> float:
+    """Mean over the runs that a search for 5 scenarios sees."""
+    return noisy(problem, schedule, NOISE, objective, count=5, stream=stream).mean
 
 
 def on_v(ranks: int, microbatches: int) -> Problem:
@@ -56,7 +57,8 @@ def test_valid_never_worse_and_the_same_again(start: tuple[Problem, Schedule], o
     found = robust(problem, schedule, objective, NOISE, scenarios=5, iterations=400, seed=seed)
     assert check(problem, found) == ()
     assert [sorted(map(str, row)) for row in found.ops] == [sorted(map(str, row)) for row in schedule.ops]
-    assert training_mean(problem, found, objective) <= training_mean(problem, schedule, objective)
+    for stream in (TRAINING, VALIDATION):
+        assert seen(problem, found, objective, stream) <= seen(problem, schedule, objective, stream)
     assert found == robust(problem, schedule, objective, NOISE, scenarios=5, iterations=400, seed=seed)
 
 
@@ -71,7 +73,7 @@ def test_times_mended_move_by_move_are_those_of_a_fresh_start(
     x, y = search._ops, search._order
     for _ in range(15):
         # Hot, so that most moves are taken.
-        kernel.anneal(x, y, span, 1e6, 0.0, 0.1, 10, search._random, search._totals, search._best)
+        search.anneal(0.0, 0.1, 10, 1e6)
         fresh = deepcopy(y)
         assert kernel.settle(x, fresh, span) == search._totals[0]
         for field in ("end", "tail", "close", "value", "held", "number", "dirty", "late"):
@@ -100,7 +102,7 @@ def test_the_plan_counts_as_much_as_it_is_told_to() -> None:
     kept = robust(problem, start, iterations=40_000, planned=1000)
     planned = [simulate(problem, each).makespan for each in (kept, start, free)]
     assert planned[0] <= planned[1] < planned[2]
-    runs = [noisy(problem, each, Noise(), count=31, stream=TRAINING).mean for each in (free, kept, start)]
+    runs = [noisy(problem, each, Noise(), count=63, stream=VALIDATION).mean for each in (free, kept, start)]
     assert runs[0] < runs[1] <= runs[2]
 
 
@@ -129,7 +131,7 @@ def test_better_schedules_are_told_with_their_means() -> None:
     assert told[-1][0] == found
     for schedule, mean in told:
         assert check(problem, schedule) == ()
-        assert mean == pytest.approx(training_mean(problem, schedule))
+        assert mean == pytest.approx(seen(problem, schedule, stream=VALIDATION))
 
 
 def test_the_deadline_ends_the_search() -> None:
@@ -138,7 +140,7 @@ def test_the_deadline_ends_the_search() -> None:
     assert robust(problem, start, deadline=time.monotonic() - 1) == start
     assert robust(problem, start, iterations=10**9, deadline=time.monotonic() - 1) == start
     found = robust(problem, start, "makespan", NOISE, scenarios=5, deadline=time.monotonic() + 0.3)
-    assert training_mean(problem, found) < training_mean(problem, start)
+    assert seen(problem, found, stream=VALIDATION) < seen(problem, start, stream=VALIDATION)
 
 
 def test_without_an_end_the_number_of_moves_follows_from_the_ops() -> None:
@@ -150,7 +152,7 @@ def test_without_an_end_the_number_of_moves_follows_from_the_ops() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scenarios": 0}, r"robust.scenarios: 0 is below 1; 31 are usual"),
+        ({"scenarios": 0}, r"robust.scenarios: 0 is below 1; 63 are usual"),
         ({"planned": -0.5}, r"robust.planned: -0.5 is not within 0..1000; 0.4 is usual"),
         ({"planned": math.nan}, r"robust.planned: nan is not within"),
     ],
