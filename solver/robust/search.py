@@ -44,7 +44,13 @@ PLANNED = 0.4
 the planned value grows several times as much."""
 
 _LOOKS = 60
-"""Times that the best order is tried in other runs, where the number of moves is given."""
+"""Times that the best order is tried in other runs, at least, where the number of moves is given."""
+
+_LONGEST = 5000
+"""Moves between two looks at most, there."""
+
+_RECHECKED = 4
+"""Runs in which the order found is simulated once more."""
 
 _FIRST = 100
 """Moves before the first look, where the time is given."""
@@ -132,6 +138,8 @@ def robust(
     wrong = check(problem, start)
     if wrong:
         raise NoAnswerError(f"the schedule to start from is not valid: {wrong[0].message}")
+    if deadline is not None and time.monotonic() >= deadline:
+        return start
     instance = problem.instance(start.sizes)
     count = 1 if noise.silent else scenarios
     search = Search(instance, start, objective, noise, count, planned, seed)
@@ -140,8 +148,11 @@ def robust(
             on_schedule(search.schedule(), search.mean)
     best = search.schedule()
     assert not check(problem, best), "moves keep a schedule valid"
-    again = noisy(problem, best, noise, objective, count=count, stream=VALIDATION).mean
-    assert abs(again - search.mean) <= 1e-9 * again, "the search's times are the simulator's"
+    again = (
+        simulate(problem, best).value(objective),
+        *noisy(problem, best, noise, objective, count=min(count, _RECHECKED), stream=VALIDATION).values,
+    )
+    assert again == search.values[: len(again)], "the search's times are the simulator's"
     return best
 
 
@@ -166,7 +177,7 @@ class Search:
                 )
             return _ops(instance, start, [plan, *runs], weight)
 
-        self._scale = count * parts * _UNIT
+        self._parts, self._scale = parts, count * parts * _UNIT
         self._heat = HEAT * float(instance.forward.mean()) * parts * int(weight.sum())
         self._random = np.array([seed % 2**64], dtype=np.uint64)
         self._ops, self._order = ops(TRAINING), _order(instance, start, count + 1)
@@ -177,6 +188,7 @@ class Search:
         self._best, self._best_line = self._order.row.copy(), self._order.line.copy()
         self._found: Array = self._best.copy()
         self._total, self._under_noise = self._judge()
+        self._values = self._other_order.value.copy()
 
     def _judge(self) -> tuple[int, int]:
         """Weighted sum, and sum without the plan, of the best order in the runs that decide."""
@@ -190,12 +202,17 @@ class Search:
         """Mean of the order found over the runs that decide, in ticks."""
         return self._under_noise / self._scale
 
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Value of the order found as planned, then in each of the runs that decide, in ticks."""
+        return tuple(value / self._parts for value in self._values.tolist())
+
     def run(self, iterations: int | None, deadline: float | None) -> Iterator[bool]:
         """Search; after each while, whether a better order was found."""
         n = len(self._best)
         if iterations is None and deadline is None:
             iterations = MOVES * n
-        chunk = _FIRST if iterations is None else max(1, iterations // _LOOKS)
+        chunk = _FIRST if iterations is None else max(1, min(iterations // _LOOKS, _LONGEST))
         done, size, descent, first = 0, chunk, DESCENT * n, self._under_noise
         warm, over = time.monotonic(), 0.0
         while (iterations is None or done < iterations) and (deadline is None or time.monotonic() < deadline):
@@ -225,6 +242,7 @@ class Search:
             return False
         self._total, self._under_noise = total, under_noise
         self._found[:] = self._best
+        self._values[:] = self._other_order.value
         return True
 
     def anneal(self, begin: float, finish: float, count: int, heat: float) -> None:

@@ -139,8 +139,10 @@ def test_the_deadline_ends_the_search() -> None:
     start = one_f_one_b_split(problem)
     assert robust(problem, start, deadline=time.monotonic() - 1) == start
     assert robust(problem, start, iterations=10**9, deadline=time.monotonic() - 1) == start
-    found = robust(problem, start, "makespan", NOISE, scenarios=5, deadline=time.monotonic() + 0.3)
-    assert seen(problem, found, stream=VALIDATION) < seen(problem, start, stream=VALIDATION)
+    for iterations in (None, 10**9):
+        end = time.monotonic() + 0.3
+        found = robust(problem, start, "makespan", NOISE, scenarios=5, iterations=iterations, deadline=end)
+        assert seen(problem, found, stream=VALIDATION) < seen(problem, start, stream=VALIDATION)
 
 
 def test_without_an_end_the_number_of_moves_follows_from_the_ops() -> None:
