@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .core.errors import InputError
 from .core.problem import Problem
 from .core.result import NOT_THERE, Objective, Result
+from .evaluate.noise import Noise
 from .methods import METHODS, Method, find_method
 from .portfolio.request import Progress, Request
 from .portfolio.running import run
+
+PLAIN_SHARE = 0.5
+"""Share of the time after which the search for the best schedule as planned ends, where a robust one is wanted."""
+
+ROBUST_MOVES = 2_000
+"""Moves of the robust search that a second of the limit stands for, where work is counted and not time."""
 
 __all__ = ["Progress", "compare", "solve"]
 
@@ -28,6 +36,7 @@ def solve(
     sizes: tuple[int, ...] | None = None,
     iterations: int | None = None,
     deterministic: bool = False,
+    robust: Noise | None = None,
 ) -> Result:
     """Find a schedule, and say how good it is proven to be.
 
@@ -59,6 +68,10 @@ def solve(
     deterministic
         Count work and not time: the same arguments give the same schedule. The time limit is then a measure of the
         work, and the time that it takes depends on the machine.
+    robust
+        A schedule that is short in the mean under this noise is wanted. What is left of the time, at least half of it,
+        is spent on changing the best schedule as planned for it; the result has the figures of both, and its bound and
+        gap are still those of the planned value.
 
     Returns
     -------
@@ -93,8 +106,24 @@ def solve(
         raise InputError(f"iterations: {iterations} is below 1")
     if sizes is not None:
         problem.instance(sizes)
-    return run(
-        Request(problem, chosen, objective, time_limit, workers, seed, sizes, iterations, deterministic, on_progress)
+    started = time.monotonic()
+    share = 1.0 if robust is None else PLAIN_SHARE
+    plain = run(
+        Request(
+            problem, chosen, objective, share * time_limit, workers, seed, sizes, iterations, deterministic, on_progress
+        )
+    )
+    if robust is None or plain.timeline is None or plain.reason == "interrupted":
+        return plain
+    from .robust import hardened
+
+    return hardened(
+        problem,
+        plain,
+        robust,
+        iterations=iterations if not deterministic or iterations is not None else round(ROBUST_MOVES * time_limit),
+        deadline=None if deterministic else started + time_limit,
+        seed=seed,
     )
 
 

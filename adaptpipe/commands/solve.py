@@ -49,6 +49,12 @@ def solve(
     seed: seed_option = 0,
     iterations: iterations_option = None,
     deterministic: deterministic_option = False,
+    robust: Annotated[
+        bool, typer.Option("--robust", help="Minimise the mean under random delays, and say what it costs and gains.")
+    ] = False,
+    noise: Annotated[
+        float, typer.Option("--noise", metavar="SIGMA", help="With --robust: relative deviation of an op's time.")
+    ] = 0.2,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="S.json", help="Write the schedule.", show_default=False)
     ] = None,
@@ -58,6 +64,7 @@ def solve(
     require_writable(output)
     loaded = Problem.load(problem)
     with patience(compilation_notice()):
+        from adaptpipe.solver.evaluate.noise import Noise
         from adaptpipe.solver.methods import find_method
         from adaptpipe.solver.solving import solve as find
 
@@ -76,6 +83,7 @@ def solve(
             seed=seed,
             iterations=iterations,
             deterministic=deterministic,
+            robust=Noise(noise) if robust else None,
             on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
         )
     if result.timeline is not None and output is not None:
@@ -139,5 +147,19 @@ def _lines(result: Result) -> list[tuple[str, str]]:
         ("status", f"{result.standing}, by {by}, in {result.time_s:.2f} s"),
         ("bound", f"{result.bound:,} {unit} of {result.objective}, gap {gap}{scope}"),
         *figures(result.timeline),
+        *_under_noise(result),
         *([("note", result.reason)] if result.reason else []),
     ]
+
+
+def _under_noise(result: Result) -> list[tuple[str, str]]:
+    found, timeline = result.robustness, result.timeline
+    if found is None or timeline is None:
+        return []
+    unit = timeline.problem.unit
+    rows = [
+        (name, f"{each.value:,} {unit} planned; under noise {each.mean:,.0f} ± {each.error:,.0f}, 95 % {each.p95:,.0f}")
+        for name, each in (("best as planned", found.plain), ("robust", found.robust))
+    ]
+    noise = f"sigma {found.noise.sigma:g}, links {found.noise.link:g} of an F, {found.runs} runs"
+    return [*rows, ("noise", f"{noise}: mean {-found.gain:+.2%}, as planned {found.price:+.2%}")]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from ..evaluate.noise import Noise
     from ..evaluate.timeline import Timeline
     from .schedule import Schedule
 
@@ -37,6 +38,54 @@ FIGURES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """What a schedule takes as planned, and in random runs, in ticks.
+
+    Parameters
+    ----------
+    value
+        Objective value as planned.
+    mean, error, p95
+        Mean over the runs, the standard error of it, and the 95th percentile.
+    """
+
+    value: int
+    mean: float
+    error: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Robustness:
+    """What was gained under noise, and given up without.
+
+    Parameters
+    ----------
+    noise
+        Model of the random runs.
+    runs
+        How many there were; none of them was seen by the search.
+    plain, robust
+        Of the best schedule for the planned times, and of the one that was chosen.
+    """
+
+    noise: Noise
+    runs: int
+    plain: Figures
+    robust: Figures
+
+    @property
+    def gain(self) -> float:
+        """1 - robust mean / plain mean."""
+        return 1 - self.robust.mean / self.plain.mean if self.plain.mean else 0.0
+
+    @property
+    def price(self) -> float:
+        """How much longer the robust schedule is as planned: its value / the plain one's - 1."""
+        return self.robust.value / self.plain.value - 1 if self.plain.value else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """Answer of a solver.
 
@@ -62,6 +111,8 @@ class Result:
         Whether it is proven that there is no schedule.
     lack
         `NOT_THERE` or `OVER_LIMIT`, where a named schedule is missing for that.
+    robustness
+        Where a robust schedule was asked for: figures under noise of it, and of the best schedule as planned.
     """
 
     method: str
@@ -74,6 +125,7 @@ class Result:
     reason: str = ""
     infeasible: bool = False
     lack: str = ""
+    robustness: Robustness | None = None
 
     @property
     def value(self) -> int | None:
@@ -132,6 +184,8 @@ class Result:
             "time_s": round(self.time_s, 4),
             "reason": self.reason,
         }
+        if self.robustness is not None:
+            row["robustness"] = asdict(self.robustness)
         return row | (dict.fromkeys(FIGURES) if timeline is None else timeline.row())
 
     def __str__(self) -> str:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, Status, check, compare, simulate, solve
 from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
+from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver.evaluate.noisy import noisy
 from adaptpipe.solver.methods import METHODS
 from adaptpipe.solver.portfolio.request import Progress
 from adaptpipe.solver.portfolio.running import LARGEST_MODEL
@@ -309,3 +311,26 @@ def test_no_time_is_enough_for_the_best_heuristic(method: str) -> None:
     result = solve(problem, method, time_limit=1e-6)
     assert result.value is not None
     assert result.value <= min(value for value in handmade if value is not None)
+
+
+def test_a_robust_answer_has_the_figures_of_both_schedules() -> None:
+    problem = published(4, 8, 1, v=True)
+    result = solve(problem, time_limit=6, robust=Noise(0.3))
+    found = result.robustness
+    assert found is not None
+    assert found.robust.mean <= found.plain.mean
+    assert found.robust.value == result.value
+    assert found.gain == 1 - found.robust.mean / found.plain.mean > 0
+    assert found.price == found.robust.value / found.plain.value - 1 >= 0
+    assert noisy(problem, result.schedule, Noise(0.3)).mean == found.robust.mean
+    assert not check(problem, result.schedule)
+    assert result.row()["robustness"]
+    assert solve(problem, "gpipe").robustness is None
+
+
+@pytest.mark.parametrize("method", ["greedy", "anneal", "auto"])
+def test_counted_by_work_the_same_arguments_give_the_same_schedule(method: str) -> None:
+    problem = published(4, 6, 0.5, v=True)
+    one, two = (solve(problem, method, time_limit=1, deterministic=True, seed=5) for _ in range(2))
+    assert one.schedule == two.schedule
+    assert (one.value, one.bound) == (two.value, two.bound)
