@@ -125,6 +125,7 @@ class _Counter:
     def __init__(self, v: Variables, items: list[Key], room: int) -> None:
         self.v, self.items, self.room = v, items, room
         self._order: dict[tuple[Key, Key], Literal] = {}
+        self._last: dict[tuple[int, int, Key], tuple[Literal, Literal]] = {}
 
     def _passes_first(self, i: int, j: int) -> bool:
         """Whether micro-batch i is j, or passes every stage before j does."""
@@ -139,6 +140,9 @@ class _Counter:
             return True
         if other[0] <= one[0] and self._passes_first(other[1], one[1]):
             return False
+        for early, late, answer in ((other, one, True), (one, other, False)):
+            if self._has_its_turn(early, late):
+                return answer
         known = self._order.get((one, other))
         if known is None:
             literal = self.v.after(self.v.forward_start(*other), self.v.forward_finish(*one))
@@ -147,6 +151,18 @@ class _Counter:
             self._order[one, other], self._order[other, one] = literal, ~literal
             known = literal
         return known
+
+    def _has_its_turn(self, early: Key, late: Key) -> bool:
+        """Whether memory lets the F of a later stage, and of a micro-batch that passes first, come first only.
+
+        If it came second, all from its micro-batch to the other's would be between F and I of the early stage when it
+        runs: none of them has its I there before its F at the late stage.
+        """
+        (s, j), (t, i), prices = early, late, self.v.prices
+        if not (s < t and i != j and self._passes_first(i, j)):
+            return False
+        between = int(prices.place[j] - prices.place[i]) + 1
+        return between * int(prices.instance.activation[early]) + int(prices.instance.activation[late]) > self.room
 
     def at_forward(self, key: Key) -> None:
         """The limit while the F of `key` runs."""
@@ -211,6 +227,10 @@ class _Counter:
                 continue
             ended = v.after(start, v.backward_finish(*other))
             v.model.add_implication(done, ended)
+            if unless is None:
+                self._for_later_forwards(key, other, ended, done)
+                if before is not True:
+                    v.model.add_implication(ended, before)
             terms += [(ended, kept - held), (done, -kept)]
             sources.setdefault(s, []).append((j, ended, done))
         constant += sum(value for literal, value in terms if literal is True)
@@ -260,9 +280,23 @@ class _Counter:
         v.model.add_bool_or([swollen, waits, fused, done])
         return swollen
 
-    def _in_order(self, sources: dict[int, list[tuple[int, Literal, Literal]]]) -> None:
-        """What has ended for a micro-batch has ended for those that pass before it."""
+    def _for_later_forwards(self, key: Key, other: Key, ended: Literal, done: Literal) -> None:
+        """What has ended before an F has ended before those that come after it at its stage."""
         v = self.v
+        place = key[0], int(v.prices.group[key[1]]), other
+        if v.fifo and place in self._last:
+            for earlier, later in zip(self._last[place], (ended, done), strict=True):
+                v.model.add_implication(earlier, later)
+        self._last[place] = ended, done
+
+    def _in_order(self, sources: dict[int, list[tuple[int, Literal, Literal]]]) -> None:
+        """What has ended for a micro-batch has ended for those that pass before it, and at the rank's later stages."""
+        v = self.v
+        for s, t in pairwise(sorted(sources)):
+            at_later = {j: ended for j, ended, _ in sources[t]}
+            for j, ended, _ in sources[s]:
+                if j in at_later:
+                    v.model.add_implication(ended, at_later[j])
         for s, rows in sources.items():
             rows.sort(key=lambda row: (int(v.prices.group[row[0]]), int(v.prices.place[row[0]])))
             for (i, ended, done), (j, ended_later, done_later) in pairwise(rows):

@@ -19,24 +19,27 @@ def schedule_of(v: Variables, value: Callable[[cp_model.IntVar], int]) -> Schedu
     """Ops of each rank in the order of their starts.
 
     An op of no duration comes before one that starts at the same moment. Of several of them, those of a micro-batch
-    that passes first come first, and of one micro-batch F before I before W, in the order of the data flow: so nothing
-    waits in a circle, and what frees memory for an F (an op of an earlier micro-batch) is before it.
+    that passes first come first (of several classes, those of the first class), and of one micro-batch F before I
+    before W, in the order of the data flow: so nothing waits in a circle, and what frees memory for an F (an op of an
+    earlier micro-batch) is before it.
     """
     prices, instance = v.prices, v.prices.instance
-    rows: list[list[tuple[tuple[int, int, int, int, int], Op]]] = [[] for _ in range(instance.ranks)]
+    rows: list[list[tuple[tuple[int, int, int, int, int, int], Op]]] = [[] for _ in range(instance.ranks)]
     for s in range(instance.stages):
         for j in range(instance.microbatches):
             literal = v.fused[s][j]
             fused = literal is not None and bool(value(literal))
             forward, backward = value(v.forward[s][j]), value(v.backward[s][j])
             ticks = int((prices.backward if fused else prices.backward_input)[s, j])
-            place, into = int(prices.place[j]), rows[int(instance.rank[s, j])]
-            into.append(((forward, forward + int(prices.forward[s, j]), place, 0, s), Op(s, Kind.F, j)))
+            place, group, into = int(prices.place[j]), int(prices.group[j]), rows[int(instance.rank[s, j])]
+            into.append(((forward, forward + int(prices.forward[s, j]), place, group, 0, s), Op(s, Kind.F, j)))
             kind = Kind.B if fused else Kind.I
-            into.append(((backward, backward + ticks, place, 1, -s), Op(s, kind, j)))
+            into.append(((backward, backward + ticks, place, group, 1, -s), Op(s, kind, j)))
             if not fused:
                 weight = value(v.weight[s][j])
-                into.append(((weight, weight + int(prices.backward_weight[s, j]), place, 2, -s), Op(s, Kind.W, j)))
+                into.append(
+                    ((weight, weight + int(prices.backward_weight[s, j]), place, group, 2, -s), Op(s, Kind.W, j))
+                )
     ops = tuple(tuple(op for _, op in sorted(row, key=lambda item: item[0])) for row in rows)
     return Schedule(instance.problem.placement, instance.sizes, ops)
 

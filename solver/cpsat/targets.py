@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FIRST_EFFORT = 1.0
-"""Deterministic time of the first tries; it doubles with each round."""
+"""Deterministic time of the first tries; four times as much in each further round."""
 
-FINE = 16
+FINE = 4
 """A round ends when the part that is not known to be too hard is this many times smaller than all that is open."""
 
 
@@ -16,7 +16,7 @@ class Targets:
     """Rounds of targets between the bound and the best value, in steps.
 
     A round begins just below the best value: where that is refuted, all is done. Otherwise it halves the distance to
-    the bound, until what is left is small; then the next round gives each target twice the effort.
+    the bound, until what is left is small; then the next round gives each target four times the effort.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Targets:
             return None
         high = top if self._hard is None else min(top, self._hard - 1)
         if self._hard is not None and (high - bound) * FINE < top - bound + 1:
-            self.effort, self._hard, self._begun, high = 2 * self.effort, None, False, top
+            self.effort, self._hard, self._begun, high = 4 * self.effort, None, False, top
         if not self._begun:
             self._begun = True
             return top
