@@ -50,6 +50,8 @@ class Incumbent:
     def raise_bound(self, sizes: Sizes, bound: int) -> None:
         """Take over a bound that was proven for these sizes."""
         self._bounds[sizes] = max(self.bound_of(sizes), bound)
+        if len(self.problem.sizes) == 1:
+            self.floor = self._bounds[sizes]
 
     def hopeless(self, sizes: Sizes) -> bool:
         """Whether a schedule with these sizes cannot be better than the best."""

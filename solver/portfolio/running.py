@@ -31,9 +31,12 @@ GREEDY_SHARE = 0.25
 OVERRUN_S = 1.0
 """Seconds that hand-made schedules may take beyond the limit, so that no answer is worse than one of them."""
 
-ANNEAL_SHARE, OPS_PER_SECOND = 0.5, 100
-"""Where CP-SAT comes after it, the annealer may take this share of the time that is left, and no more than a second
-for so many ops: small problems gain nothing from more."""
+ANNEAL_SHARE, ANNEAL_SHARE_ALONE, OPS_PER_SECOND = 0.5, 0.8, 100
+"""The annealer may take this share of the time that is left, the second where CP-SAT does not come after it; where it
+does, no more than a second for so many ops: small problems gain nothing from more."""
+
+TIGHT_SHARE = 0.4
+"""Share of the time that is left for the bound of tight memory, where CP-SAT comes after it."""
 
 RIVALS, RIVAL_SHARE = 3, 0.1
 """Divisions of the batch beside the best one that are annealed, and the share of the annealer's time for each."""
@@ -101,6 +104,8 @@ class _Run:
             self._one_by_one()
         if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
             self._anneal()
+        if self.name in ("auto", "cpsat") and not self.at.met:
+            self._tighten()
         if self.name in ("auto", "cpsat", "ilp") and not self.at.met:
             self._prove()
 
@@ -224,8 +229,10 @@ class _Run:
 
     def _anneal_share(self) -> float:
         ops = 3 * self.problem.stages * self.at.best.schedule.microbatches if self.at.best else 0
-        if self.name == "anneal" or (self.name == "auto" and ops > LARGEST_MODEL):
+        if self.name == "anneal":
             return 1.0
+        if self.name == "auto" and ops > LARGEST_MODEL:
+            return ANNEAL_SHARE_ALONE if self.problem.limited else 1.0
         return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
 
     def _anneal_one(self, sizes: Sizes, until: float, moves: int | None) -> None:
@@ -246,6 +253,18 @@ class _Run:
             on_schedule=lambda found, _: at.take(found, "anneal"),
         )
         at.take(better, "anneal")
+
+    def _tighten(self) -> None:
+        """A better bound for the sizes of the best schedule, where memory is what keeps it from the bound so far."""
+        from ..bounds.tight import tight_bound
+
+        at = self.at
+        if at.best is None or not self.problem.limited or self.request.deterministic:
+            return
+        sizes, objective = at.best.schedule.sizes, self.request.objective
+        alone = self.name == "auto" and at.best.schedule.table.stage.size > LARGEST_MODEL
+        deadline = self.clock.part(1.0 if alone else TIGHT_SHARE)
+        at.raise_bound(sizes, tight_bound(self.problem, sizes, objective, deadline=deadline, known=at.value))
 
     def _prove(self) -> None:
         """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
@@ -286,6 +305,7 @@ class _Run:
             lambda found, _: at.take(found, "cpsat"),
             request.deterministic,
             sizes=sizes,
+            budget=request.time_limit if request.deterministic else float("inf"),
             on_note=lambda text: self._note(f"CP-SAT was left out: {text}"),
             on_bound=partial(at.raise_bound, sizes),
         )
