@@ -139,6 +139,9 @@ class Counts:
         and the stages between. Memory lets that be for j - i <= n only. So F number j of s comes after F number
         j - n - 1 of t.
 
+        Whatever is done of t at F number j of t, the micro-batches beyond the backwards of s hold what F took up to s,
+        and one of them takes up to t: so F number j of t comes after backward number j - n - 1 of s, too.
+
         *After u unfinished.* Then j - n F's of t are done at F number j of s. With b backwards of t, the rank holds for
         j + 1 - b micro-batches what F took at s and before, and for j - n - b of these what it took beyond, up to t. It
         follows that j + 1 - b <= u: F number j of s comes after backward number j - u of t.

@@ -58,7 +58,7 @@ def heads_of(paths: Paths, direction: int) -> OrderHeads | None:
     all b is a bound. That time counts from the rank's first start: j F's here and b backwards; j + 1 F's at t < s; b
     F's and backwards at t > s; and the freeing. It also counts from the start of backward number i < b: at most i + k
     micro-batches had begun here then, k being the window, and at most i had ended; what is more is still to come.
-    It also waits for ops of t > s that must come first, as `Counts.turns` says.
+    It also waits for ops of other stages that must come first, as `Counts.turns` says.
 
     *Backward number j* comes after F number j, whose freeing is done, and likewise counts from the rank's first start
     and from the start of backward i < j; it needs j + 1 F's here and at t < s, and j + 1 of everything at t > s.
@@ -173,11 +173,13 @@ def _fill(
     """Fill the tables, shape (S, M), micro-batch after micro-batch: down the stages and up again."""
     stages, count = heads.shape
     forced = np.zeros(stages, np.int64)
+    # When the backwards of stages before have ended that must have, for each later stage on the rank.
+    waits = np.zeros(stages, np.int64)
     for j in range(count):
         for s in range(stages):
-            at = 0
+            at = waits[s]
             if s > 0:
-                at = heads[s - 1, j] + hop[0, s - 1] + lag[0, s]
+                at = max(at, heads[s - 1, j] + hop[0, s - 1] + lag[0, s])
             if j > 0:
                 at = max(at, heads[s, j - 1] + hop[0, s])
             # Where there is none yet, this F is the rank's first op.
@@ -188,8 +190,10 @@ def _fill(
             for index in range(later.shape[1]):
                 t = later[s, index]
                 if t >= 0:
-                    if j - in_front[s, index] - 1 >= 0:
-                        at = max(at, heads[t, j - in_front[s, index] - 1] + hop[0, t])
+                    i = j - in_front[s, index] - 1
+                    if i >= 0:
+                        at = max(at, heads[t, i] + hop[0, t])
+                        waits[t] = max(waits[t], backs[s, i] + hop[1, s])
                     if j - unfinished[s, index] >= 0:
                         at = max(at, backs[t, j - unfinished[s, index]] + hop[1, t])
             forced[s] = 0
