@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FIRST_EFFORT = 1.0
-"""Deterministic time of the first tries; four times as much in each further round."""
+"""Deterministic time of each target of the first round."""
+
+HARDER = 4.0
+"""Effort of a round, compared with the one before."""
 
 FINE = 4
-"""A round ends when the part that is not known to be too hard is this many times smaller than all that is open."""
+"""A round ends when what may still be easy enough is less than one part in so many of all that is open."""
 
 
 @dataclass(slots=True)
 class Targets:
     """Rounds of targets between the bound and the best value, in steps.
 
-    A round begins just below the best value: where that is refuted, all is done. Otherwise it halves the distance to
-    the bound, until what is left is small; then the next round gives each target four times the effort.
+    The first target is just below the best value: where that is refuted, all is done. One that is too hard makes the
+    next be half as far from the bound, until what is left is small. The next round, with more effort for each target,
+    begins with the lowest that was too hard, and where that is refuted tries the highest again.
 
     Parameters
     ----------
@@ -38,7 +42,7 @@ class Targets:
     effort: float = FIRST_EFFORT
     _reached: int | None = None
     _hard: int | None = None
-    _begun: bool = False
+    _begin: int | None = None
 
     def next(self, bound: int, value: int) -> int | None:
         """Target to try now; None where none is open.
@@ -53,13 +57,13 @@ class Targets:
         top = (value if self._reached is None else min(value, self._reached)) - 1
         if top < bound:
             return None
-        high = top if self._hard is None else min(top, self._hard - 1)
-        if self._hard is not None and (high - bound) * FINE < top - bound + 1:
-            self.effort, self._hard, self._begun, high = 4 * self.effort, None, False, top
-        if not self._begun:
-            self._begun = True
-            return top
-        return (bound + high) // 2
+        if self._hard is not None and (min(top, self._hard - 1) - bound) * FINE < top - bound + 1:
+            self.effort, self._begin, self._hard = HARDER * self.effort, self._hard, None
+        if self._begin is not None:
+            begin, self._begin = min(self._begin, top), None
+            if begin >= bound:
+                return begin
+        return top if self._hard is None else (bound + min(top, self._hard - 1)) // 2
 
     def too_hard(self, target: int) -> None:
         """The effort was not enough for this target."""
