@@ -7,10 +7,13 @@ import numpy as np
 from ..core.instance import Instance
 from ..core.problem import Problem
 from ..core.result import Objective
-from .any_sizes import any_sizes
-from .by_order import by_order
+
+# Not by the names of their modules, which an import of those would put in their place.
+from .any_sizes import any_sizes as bound_of_any_sizes
+from .by_order import by_order as bound_by_order
 from .need import infeasible, needed
-from .paths import PASS, paths
+from .paths import PASS
+from .paths import paths as paths_of
 from .ramps import Rank
 from .span import first_rank, led, rank_span
 
@@ -45,14 +48,14 @@ def lower_bound(problem: Problem, objective: Objective = "makespan", sizes: tupl
     13
     """
     if sizes is None and len(problem.sizes) > 1:
-        return any_sizes(problem, objective)
+        return bound_of_any_sizes(problem, objective)
     return instance_bound(problem.instance(problem.default_sizes() if sizes is None else sizes), objective)
 
 
 def instance_bound(instance: Instance, objective: Objective = "makespan") -> int:
     """The best of the bounds for given sizes: chain, head + work + tail, warm-up and cool-down, memory-time, and
     earliest starts by order."""
-    ways = paths(instance)
+    ways = paths_of(instance)
     ranks = [Rank(ways, rank) for rank in range(instance.ranks)]
     if objective == "span":
         best, anchor = max(rank_span(rank) for rank in ranks), first_rank(ways)
@@ -63,4 +66,4 @@ def instance_bound(instance: Instance, objective: Objective = "makespan") -> int
         best = int((ways.head_of_kind[PASS] + ways.whole_of_kind).max())
         best = max(best, *(max(rank.makespan(), rank.first_start + rank.area()) for rank in ranks))
         tail = ways.tail_of_kind(np.zeros_like(ways.ticks_of_kind))
-    return max(best, by_order(ranks, tail))
+    return max(best, bound_by_order(ranks, tail))
