@@ -29,6 +29,10 @@ def applies(instance: Instance) -> bool:
     )
 
 
+SPEED, LEAST_EFFORT = 10_000_000, 100_000
+"""Pairs of labels that are compared in a second, rather too few; and that one step may compare in any case."""
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a search through labels says.
@@ -148,10 +152,9 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
     deadline
         Moment of `time.monotonic` at which it is given up.
     """
-    if below > LATEST:
-        return Found(0, 0, False)
+    assert below <= LATEST, "times fit the labels"
     n = len(kept.rank)
-    size, states = 1 << 12, 1
+    size, states = min(1 << 12, most), 1
     counts: Counts = np.zeros((1, n), dtype=np.int16)
     first: Links = np.zeros(1, dtype=np.int32)
     following: Links = np.full(1, -1, dtype=np.int32)
@@ -180,6 +183,7 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
                 kept.room,
                 kept.head,
                 kept.leave,
+                int(SPEED * max(0.0, deadline - monotonic())) + LEAST_EFFORT,
                 states,
                 counts,
                 first,
@@ -190,7 +194,7 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
             if found >= 0:
                 break
             size *= 2
-            if size > most or monotonic() > deadline:
+            if found == label_kernel.SPENT or size > most or monotonic() > deadline:
                 return Found(0, total, False)
             new = _layer(size, n, kept.width)
         if found == 0:

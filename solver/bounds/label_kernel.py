@@ -15,6 +15,9 @@ Links = npt.NDArray[np.int32]
 FULL = -1
 """Returned where there are more labels than there is room for."""
 
+SPENT = -2
+"""Returned where more labels had to be compared than was allowed."""
+
 
 @njit(cache=True)
 def dominates(
@@ -65,6 +68,7 @@ def step(
     room: Array,
     head: int,
     leave: int,
+    effort: int,
     n_states: int,
     counts: Counts,
     first: Links,
@@ -76,7 +80,7 @@ def step(
     new_times: Times,
     table: Links,
 ) -> tuple[int, int]:  # pragma: no cover
-    """States and labels of the next layer, and how many there are; (`FULL`, 0) where they do not fit.
+    """States and labels of the next layer, and how many there are; (`FULL` or `SPENT`, 0) where there are too many.
 
     Ops are those of one micro-batch on the kept ranks in the order of its way, weight gradients left out; see
     `few_ranks.Kept`. A state is how often each was done. A label's numbers are: the clocks of the ranks; the start of
@@ -87,7 +91,7 @@ def step(
     n, pools, k, width = len(rank), len(pool_rank), len(room), new_times.shape[1]
     mask = len(table) - 1
     table[:] = -1
-    states, labels, free = 0, 0, -1
+    states, labels, free, compared = 0, 0, -1, 0
     base = k + 1 + pools
     held0, left0 = np.zeros(k, np.int64), np.zeros(k, np.int64)
     held, left, clocks = np.zeros(k, np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64)
@@ -259,7 +263,10 @@ def step(
                             states += 1
                         child[x] = to
                     before, here, dominated = -1, new_first[to], False
+                    if compared > effort:
+                        return SPENT, 0
                     while here >= 0:
+                        compared += 1
                         other_times, after = new_times[here], new_following[here]
                         if dominates(other_times, made, at, pool_rank, pool_dur, only):
                             dominated = True

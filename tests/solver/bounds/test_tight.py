@@ -102,8 +102,18 @@ def test_few_labels_are_given_up() -> None:
     kept = Kept(paths(instance), (5, 7))
     assert least(Kept(paths(instance), (1, 5)), 14300, 1 << 13, monotonic() + 60).bound == 0
     assert least(kept, 13900, 1 << 16, monotonic()).bound == 0
-    assert least(kept, 2**31, 1 << 16, monotonic() + 60).bound == 0
     assert least(kept, 13900, 1 << 16, monotonic() + 60).bound == 13900
+
+
+def test_times_that_do_not_fit_the_labels_are_left_alone() -> None:
+    data: Data = {
+        "pipeline": {"ranks": 2},
+        "batch": {"samples": 2},
+        "costs": {"forward": 2**40, "backward_input": 2, "backward_weight": 1},
+        "memory": {"activation": 1, "retained": 1, "limit": 1},
+    }
+    problem = Problem.from_dict(data)
+    assert bound(problem) == instance_bound(problem.instance((1, 1)))
 
 
 def test_it_applies_to_alike_micro_batches_one_way_and_whole_weight_gradients() -> None:
