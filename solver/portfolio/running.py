@@ -103,9 +103,11 @@ class _Run:
         if self.at.best is None:
             self._one_by_one()
         if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
-            self._anneal()
+            self._anneal(self._anneal_share())
         if self.name in ("auto", "cpsat") and not self.at.met:
             self._tighten()
+        if self._alone and not self.at.met and self.request.iterations is None and not self.clock.deterministic:
+            self._anneal(1.0)  # with what the bound has left of its time
         if self.name in ("auto", "cpsat", "ilp") and not self.at.met:
             self._prove()
 
@@ -212,9 +214,9 @@ class _Run:
                     rows[placement.rank_of(s, j, count)].append(Op(s, Kind.B, j))
             self.at.take(Schedule(placement, sizes, tuple(tuple(row) for row in rows)), "one-by-one")
 
-    def _anneal(self) -> None:
+    def _anneal(self, share: float) -> None:
         assert self.at.best is not None, "one micro-batch after the other is always found"
-        until, moves = self.clock.part(self._anneal_share()), self.request.iterations
+        until, moves = self.clock.part(share), self.request.iterations
         if moves is None and self.request.deterministic:
             moves = round(MOVES_PER_SECOND * self.request.time_limit)
         rivals = [sizes for sizes in self._promising() if sizes != self.at.best.schedule.sizes][:RIVALS]
@@ -227,12 +229,22 @@ class _Run:
             )
         self._anneal_one(self.at.best.schedule.sizes, until, moves)
 
+    @property
+    def _ops(self) -> int:
+        """Ops of the best schedule, were none fused and none cut."""
+        return 3 * self.problem.stages * self.at.best.schedule.microbatches if self.at.best else 0
+
+    @property
+    def _alone(self) -> bool:
+        """Whether CP-SAT is left out, for the problem's size."""
+        return self.name == "auto" and self._ops > LARGEST_MODEL
+
     def _anneal_share(self) -> float:
-        ops = 3 * self.problem.stages * self.at.best.schedule.microbatches if self.at.best else 0
         if self.name == "anneal":
             return 1.0
-        if self.name == "auto" and ops > LARGEST_MODEL:
+        if self._alone:
             return ANNEAL_SHARE_ALONE if self.problem.limited else 1.0
+        ops = self._ops
         return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
 
     def _anneal_one(self, sizes: Sizes, until: float, moves: int | None) -> None:
@@ -262,8 +274,7 @@ class _Run:
         if at.best is None or not self.problem.limited or self.request.deterministic:
             return
         sizes, objective = at.best.schedule.sizes, self.request.objective
-        alone = self.name == "auto" and at.best.schedule.table.stage.size > LARGEST_MODEL
-        deadline = self.clock.part(1.0 if alone else TIGHT_SHARE)
+        deadline = self.clock.part(1.0 if self._alone else TIGHT_SHARE)
         at.raise_bound(sizes, tight_bound(self.problem, sizes, objective, deadline=deadline, known=at.value))
 
     def _prove(self) -> None:
