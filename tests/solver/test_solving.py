@@ -241,6 +241,7 @@ def test_the_solvers_bound_is_kept_at_an_interruption(monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr("adaptpipe.solver.cpsat.solve_cpsat", search)
+    monkeypatch.setattr("adaptpipe.solver.bounds.tight.tight_bound", lambda *_, **__: before)
     result = solve(problem, "cpsat", time_limit=1)
     assert (result.reason, result.bound) == ("interrupted", before + 1)
 
