@@ -11,7 +11,7 @@ HARDER = 4.0
 """Effort of a round, compared with the one before."""
 
 FINE = 4
-"""A round ends when what may still be easy enough is less than one part in so many of all that is open."""
+"""A round ends when what may still be easy enough is less than one part in so many of what was open when it began."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,8 @@ class Targets:
 
     The first target is just below the best value: where that is refuted, all is done. One that is too hard makes the
     next be half as far from the bound, until what is left is small. The next round, with more effort for each target,
-    begins with the lowest that was too hard, and where that is refuted tries the highest again.
+    begins with the lowest that was too hard, and where that is refuted tries the highest again. One that is reached
+    makes the next be half as far from the bound, too.
 
     Parameters
     ----------
@@ -43,6 +44,8 @@ class Targets:
     _reached: int | None = None
     _hard: int | None = None
     _begin: int | None = None
+    _open: int = 0
+    _halve: bool = False
 
     def next(self, bound: int, value: int) -> int | None:
         """Target to try now; None where none is open.
@@ -57,13 +60,16 @@ class Targets:
         top = (value if self._reached is None else min(value, self._reached)) - 1
         if top < bound:
             return None
-        if self._hard is not None and (min(top, self._hard - 1) - bound) * FINE < top - bound + 1:
+        self._open = self._open or top - bound + 1
+        if self._hard is not None and (min(top, self._hard - 1) - bound) * FINE < self._open:
             self.effort, self._begin, self._hard = HARDER * self.effort, self._hard, None
+            self._open = top - bound + 1
         if self._begin is not None:
             begin, self._begin = min(self._begin, top), None
             if begin >= bound:
                 return begin
-        return top if self._hard is None else (bound + min(top, self._hard - 1)) // 2
+        halve, self._halve = self._halve or self._hard is not None, False
+        return (bound + (top if self._hard is None else min(top, self._hard - 1))) // 2 if halve else top
 
     def too_hard(self, target: int) -> None:
         """The effort was not enough for this target."""
@@ -72,3 +78,4 @@ class Targets:
     def reached(self, target: int) -> None:
         """The model has a solution at this target, whatever its schedule is worth on the clock: no use to ask again."""
         self._reached = target if self._reached is None else min(self._reached, target)
+        self._halve = True
