@@ -18,8 +18,7 @@ COUNTERS = 5
 """Places in the array of counters, and their number; see `anneal`."""
 
 VALUE, BEST, MOVE = range(3)
-STATE = 3
-"""Places in the array of the state that lives from call to call: value, best value, and moves proposed so far."""
+"""Places in the array that lives from call to call: value, best value, and moves proposed so far."""
 
 _TRIES = 60
 """Ops drawn at random until one is on a critical path."""
@@ -171,7 +170,7 @@ def anneal(
     reach: int,
     target: int,
 ) -> None:  # pragma: no cover
-    """Propose moves: one op goes a few places earlier or later on its rank.
+    """Propose moves: an op or a few go a few places earlier or later on their rank, or two ops change places.
 
     A move is judged by the longest way through the ops it touches, from their new heads and tails; nearly all that are
     worse than the temperature allows are turned down by that, without touching anything else. What a move that is

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import Empty
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 import numpy as np
 
 from ..core.schedule import Array
 from .cooling import cool
+from .process import DONE, LOST, READY, Round, Worker
 from .state import State
 
 GRACE_S = 0.5
@@ -26,68 +23,9 @@ WARMER = (1.0, 8.0, 2.5, 20.0)
 """Temperatures of this process and of the workers, in turns. Large schedules want to be cold, as a warm one does not
 find back to where it started; small ones with little memory must get worse by a good part of an op to get better."""
 
-READY, BETTER, DONE = "ready", "better", "done"
-
-Found = tuple[str, int, bytes]
-"""From a worker: it is ready for a round, has found something better, or has ended its round; its best value, and the
-order of it."""
-
-
-class Worker:
-    """A process of its own, whatever program this is part of: nothing of that is imported or run again there."""
-
-    def __init__(self, state: State, seed: int, warmer: float) -> None:
-        self._warmer = warmer
-        self.found: SimpleQueue[Found | None] = SimpleQueue()
-        self.ready = False
-        paths = os.pathsep.join(path for path in sys.path if path)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            # What a worker has to say when it fails would only get between the lines of progress.
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths},
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._into = self._process.stdin
-        Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
-        self._send((state, seed))
-
-    def start(self, order: Array, iterations: int | None, seconds: float | None, heat: float, target: int) -> None:
-        """Begin a round from an order."""
-        self._send((order.tobytes(), iterations, seconds, heat * self._warmer, target))
-
-    def close(self) -> None:
-        """End the process, whatever it is doing."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except OSError:
-                    # What was not sent yet has no reader any more.
-                    continue
-
-    def _send(self, message: object) -> None:
-        try:
-            pickle.dump(message, self._into)
-            self._into.flush()
-        except OSError:
-            self.found.put(None)
-
-    def _listen(self, stream: BinaryIO) -> None:
-        try:
-            while True:
-                self.found.put(pickle.load(stream))
-        except (EOFError, OSError, pickle.UnpicklingError, ValueError):
-            self.found.put(None)
-
 
 class Team:
-    """This process and some workers.
+    """This process and some workers, which run while its context is open.
 
     Parameters
     ----------
@@ -100,15 +38,26 @@ class Team:
     """
 
     def __init__(self, state: State, workers: int, seed: int) -> None:
-        self._state = state
-        self._workers = [Worker(state, seed + 1 + w, WARMER[(w + 1) % len(WARMER)]) for w in range(workers)]
+        self._state, self._count, self._seed = state, workers, seed
+        self._workers: list[Worker] = []
+        self._number = 0
 
     def __enter__(self) -> Self:
+        state = pickle.dumps(self._state) if self._count else b""
+        try:
+            for w in range(self._count):
+                self._workers.append(Worker(state, self._seed + 1 + w, WARMER[(w + 1) % len(WARMER)]))
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
         for worker in self._workers:
             worker.close()
 
@@ -122,60 +71,61 @@ class Team:
     ) -> None:
         """One round of all, from the best so far; then the state has the best of all.
 
-        By moves, whose find counts does not depend on who is faster: the least value, of the first worker that has it.
+        By moves, whose find counts does not depend on who is faster: this process's, then that of the first worker
+        that has the least value. A process that is lost leaves the others as they are.
         """
         state, best = self._state, self._state.now.best_order.copy()
         state.restart(best)
-        found: list[tuple[int, Array]] = []
-        running: list[Worker] = []
+        self._number += 1
+        found: list[tuple[int, int, Array]] = []
 
         def start(worker: Worker) -> None:
             seconds = None if deadline is None else deadline - time.monotonic()
-            worker.start(best, iterations, seconds, heat, target)
-            running.append(worker)
+            worker.start(Round(self._number, best.tobytes(), iterations, seconds, heat * worker.warmer, target))
 
         if iterations is not None:
             for worker in self._workers:
                 start(worker)
         for _ in cool(state, iterations, deadline, heat * WARMER[0], target):
-            for worker in list(self._workers):
-                self._hear(worker, running, found, 0.0)
+            for index, worker in enumerate(list(self._workers)):
+                self._hear(index, worker, found, 0.0)
                 # Against the clock, one that is still being loaded is not waited for: it comes in when it is there.
-                if iterations is None and worker.ready and worker not in running:
+                if iterations is None and worker.ready and not worker.busy:
                     start(worker)
             if iterations is None and found:
-                value, order = min(found, key=lambda pair: pair[0])
-                found.clear()
-                state.take_best(value, order)
+                self._take(found)
             report()
             if state.best <= target:
                 return
-        while running:
-            left = None if deadline is None else deadline + GRACE_S - time.monotonic()
-            if left is not None and left <= 0:
-                break
-            self._hear(running[0], running, found, left)
-        for value, order in found:
-            state.take_best(value, order)
+        for index, worker in enumerate(list(self._workers)):
+            while worker.busy and worker in self._workers:
+                left = None if deadline is None else deadline + GRACE_S - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._hear(index, worker, found, left)
+        self._take(found)
         report()
 
-    def _hear(self, worker: Worker, running: list[Worker], found: list[tuple[int, Array]], wait: float | None) -> None:
+    def _take(self, found: list[tuple[int, int, Array]]) -> None:
+        for value, _, order in sorted(found, key=lambda each: each[:2])[:1]:
+            self._state.take_best(value, order)
+        found.clear()
+
+    def _hear(self, index: int, worker: Worker, found: list[tuple[int, int, Array]], wait: float | None) -> None:
         """Take what a worker has found, until its round is over, or nothing more has come for `wait` seconds."""
         while True:
             try:
                 message = worker.found.get(block=wait != 0.0, timeout=wait or None)
             except Empty:
                 return
-            if (message is None or message[0] == DONE) and worker in running:
-                running.remove(worker)
-            if message is None:
-                # It is gone, for whatever reason; the others go on.
+            if message.what == LOST:
                 self._workers.remove(worker)
+                worker.close()
                 return
-            what, value, order = message
-            if what == READY:
+            if message.what == READY:
                 worker.ready = True
                 continue
-            found.append((value, np.frombuffer(order, dtype=np.int64)))
-            if what == DONE:
+            found.append((message.value, index, np.frombuffer(message.order, dtype=np.int64)))
+            if message.what == DONE and message.number == worker.round:
+                worker.round = 0
                 return

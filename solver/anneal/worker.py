@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .cooling import cool
-from .team import BETTER, DONE, READY
+from .process import BETTER, DONE, READY, Found, Round
+from .state import State
 
 
 def main() -> None:
@@ -23,35 +24,36 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    rounds: SimpleQueue[Any] = SimpleQueue()
+    came: SimpleQueue[tuple[Any, float]] = SimpleQueue()
 
     def listen() -> None:
         try:
             while True:
-                rounds.put((pickle.load(source), time.monotonic()))
+                came.put((pickle.load(source), time.monotonic()))
         except (EOFError, OSError):
             # The other side is gone, and with it all reason to go on.
             os._exit(0)
 
     Thread(target=listen, daemon=True).start()
-    (state, seed), _ = rounds.get()
-    state.reseed(seed)
+    state: State = came.get()[0]
+    state.reseed(came.get()[0])
 
-    def tell(what: str) -> None:
-        pickle.dump((what, state.best, state.now.best_order.tobytes()), target)
+    def tell(what: str, number: int) -> None:
+        pickle.dump(Found(what, number, state.best, state.now.best_order.tobytes()), target)
         target.flush()
 
-    tell(READY)
+    tell(READY, 0)
     while True:
-        (order, iterations, seconds, heat, goal), came = rounds.get()
-        state.restart(np.frombuffer(order, dtype=np.int64))
+        task, moment = came.get()
+        assert isinstance(task, Round)
+        state.restart(np.frombuffer(task.order, dtype=np.int64))
         told = state.best
-        deadline = None if seconds is None else came + seconds
-        for _ in cool(state, iterations, deadline, heat, goal):
-            if state.best < told and iterations is None:
+        deadline = None if task.seconds is None else moment + task.seconds
+        for _ in cool(state, task.iterations, deadline, task.heat, task.target):
+            if state.best < told and task.iterations is None:
                 told = state.best
-                tell(BETTER)
-        tell(DONE)
+                tell(BETTER, task.number)
+        tell(DONE, task.number)
 
 
 if __name__ == "__main__":

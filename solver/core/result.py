@@ -111,6 +111,8 @@ class Result:
         Whether it is proven that there is no schedule.
     lack
         `NOT_THERE` or `OVER_LIMIT`, where a named schedule is missing for that.
+    interrupted
+        Whether Ctrl-C ended the search; the best so far is the answer then.
     robustness
         Where a robust schedule was asked for: figures under noise of it, and of the best schedule as planned.
     """
@@ -125,6 +127,7 @@ class Result:
     reason: str = ""
     infeasible: bool = False
     lack: str = ""
+    interrupted: bool = False
     robustness: Robustness | None = None
 
     @property

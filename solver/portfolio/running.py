@@ -59,7 +59,7 @@ class _Run:
     def __init__(self, request: Request) -> None:
         self.request, self.problem, self.name = request, request.problem, request.method.name
         self.clock = Clock(request.time_limit, request.deterministic)
-        self.reason, self.lack = "", ""
+        self.reason, self.lack, self.interrupted = "", "", False
         self.choices: Choices | None = None
 
     def result(self) -> Result:
@@ -70,7 +70,7 @@ class _Run:
             else:
                 self._search()
         except KeyboardInterrupt:
-            self.reason = "interrupted"
+            self.reason, self.interrupted = "interrupted", True
         if at.best is None and not self.reason:
             self.reason = "no schedule was found in the time, nor a proof that there is none"
         bound, proven_for = at.proven()
@@ -84,6 +84,7 @@ class _Run:
             proven_for=proven_for,
             reason="; ".join(text for text in (self.reason, self._chosen(proven_for)) if text),
             lack=self.lack,
+            interrupted=self.interrupted,
         )
 
     def _chosen(self, proven_for: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import get_args
+from queue import SimpleQueue
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import Objective, Problem, Schedule, check, simulate
 from adaptpipe.solver.anneal import anneal, kernel
+from adaptpipe.solver.anneal.process import DONE, Found, Round, Worker
 from adaptpipe.solver.anneal.state import State
+from adaptpipe.solver.anneal.team import Team
 from adaptpipe.solver.heuristics import gpipe, zb_v
 from adaptpipe.solver.heuristics.greedy import greedy
 from tests.solver.bounds.test_bounds import published
@@ -86,7 +89,7 @@ def test_the_optimum_from_a_bad_start(limit: float, optimum: int) -> None:
 def test_the_same_moves_give_the_same_schedule_on_one_process_and_on_two() -> None:
     problem = published(8, 12, 1, v=True)
     start = zb_v(problem, None)
-    for workers in (1, 2):
+    for workers in (1, 3):
         one, two = (anneal(problem, start, iterations=30_000, seed=3, workers=workers) for _ in range(2))
         assert one == two
     assert anneal(problem, start, iterations=30_000, seed=4) != one
@@ -113,3 +116,62 @@ def test_most_moves_are_turned_down_without_touching_anything() -> None:
     assert counts[kernel.PROPOSED] == 50_000
     assert counts[kernel.UNDONE] < counts[kernel.ESTIMATED] / 100
     assert counts[kernel.ACCEPTED] + counts[kernel.UNDONE] == counts[kernel.ESTIMATED]
+
+
+class Fake(Worker):
+    """A worker that has found one order, at once."""
+
+    def __init__(self, value: int, order: bytes) -> None:
+        self.warmer, self.ready, self.round = 1.0, True, 0
+        self.found = SimpleQueue()
+        self._answer = value, order
+
+    def start(self, task: Round) -> None:
+        self.round = task.number
+        self.found.put(Found(DONE, task.number, *self._answer))
+
+    def close(self) -> None:
+        return
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_of_equal_finds_the_first_workers_counts_whoever_is_first(late: int) -> None:
+    problem = published(4, 8, 1)
+    start = greedy(problem, deadline=0.0)
+    assert start is not None
+    state = State(problem, start, "makespan", 0)
+    orders = [np.full(len(state.now.order), fill, dtype=np.int64) for fill in (1, 2)]
+    team = Team(state, 0, 0)
+    team._workers = [Fake(1, order.tobytes()) for order in orders]
+    heard = team._hear
+
+    def slow(index: int, worker: Worker, found: list[Any], wait: float | None) -> None:
+        if wait != 0.0 or index != late:
+            heard(index, worker, found, wait)
+
+    team._hear = slow  # type: ignore[method-assign]  # the other order of arrival
+    team.round(2_000, None, 0.0, 0, lambda: None)
+    assert np.array_equal(state.now.best_order, orders[0])
+
+
+def test_a_lost_worker_leaves_the_others() -> None:
+    problem = published(4, 8, 1)
+    start = greedy(problem, deadline=0.0)
+    assert start is not None
+    state = State(problem, start, "makespan", 0)
+    with Team(state, 2, 0) as team:
+        team._workers[0]._process.kill()
+        team.round(20_000, None, 1.0, 0, lambda: None)
+        assert len(team._workers) == 1
+    assert state.best < simulate(problem, start).makespan
+
+
+def test_no_process_is_left_and_starting_many_takes_no_time_of_the_search() -> None:
+    problem = published(8, 24, 1, v=True)
+    state = State(problem, zb_v(problem, None), "makespan", 0)
+    with Team(state, 6, 0) as team:
+        processes = [worker._process for worker in team._workers]
+        team.round(None, time.monotonic() + 0.2, 1.0, 0, lambda: None)
+        # None has been loaded in so short a time; this process has not waited for one.
+        assert state.counters[kernel.PROPOSED] > 0
+    assert all(process.poll() is not None for process in processes)
