@@ -84,6 +84,7 @@ def test_no_bound_is_above_what_is_solved_without_it(data: Data, share: float, o
     with pytest.MonkeyPatch.context() as patch:
         bare = tuple(rule for rule in model.CONSTRAINTS if rule is not constraints.earliest_starts)
         patch.setattr(model, "CONSTRAINTS", bare)
+        patch.setattr(constraints, "work_left", lambda _: None)
         schedule, _, _ = solve_cpsat(problem, objective, deadline=monotonic() + 2, workers=1)
     if schedule is not None:
         assert lower_bound(problem, objective) <= simulate(problem, schedule).value(objective)
