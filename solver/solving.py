@@ -14,6 +14,7 @@ from .evaluate.noise import Noise
 from .methods import METHODS, Method, find_method
 from .portfolio.request import Progress, Request
 from .portfolio.running import run
+from .robust import hardened
 
 PLAIN_SHARE = 0.5
 """Share of the time after which the search for the best schedule as planned ends, where a robust one is wanted."""
@@ -64,14 +65,16 @@ def solve(
     sizes
         Samples of each micro-batch; None: the solver chooses.
     iterations
-        Moves that each process of the annealer may propose; None: as many as fit in the time.
+        Moves that each process of the annealer may propose, and moves that the robust search tries; None: as many as
+        fit in the time.
     deterministic
         Count work and not time: the same arguments give the same schedule. The time limit is then a measure of the
         work, and the time that it takes depends on the machine.
     robust
         A schedule that is short in the mean under this noise is wanted. What is left of the time, at least half of it,
         is spent on changing the best schedule as planned for it; the result has the figures of both, and its bound and
-        gap are still those of the planned value.
+        gap are still those of the planned value. Where the time is too short, the best schedule as planned stays, and
+        `reason` says so.
 
     Returns
     -------
@@ -113,10 +116,8 @@ def solve(
             problem, chosen, objective, share * time_limit, workers, seed, sizes, iterations, deterministic, on_progress
         )
     )
-    if robust is None or plain.timeline is None or plain.reason == "interrupted":
+    if robust is None or plain.timeline is None or plain.interrupted:
         return plain
-    from .robust import hardened
-
     return hardened(
         problem,
         plain,

@@ -60,7 +60,13 @@ workers_option = Annotated[
 seed_option = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**31 - 1, help="Seed of the search.")]
 iterations_option = Annotated[
     int | None,
-    typer.Option("--iterations", metavar="N", min=1, help="Moves of each annealing process.", show_default=False),
+    typer.Option(
+        "--iterations",
+        metavar="N",
+        min=1,
+        help="Moves of each annealing process, and of the robust search.",
+        show_default=False,
+    ),
 ]
 deterministic_option = Annotated[
     bool,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptpipe.solver import NoAnswerError, Problem, Result
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Result
 
 from .common import (
     INTERRUPTED,
@@ -41,7 +41,7 @@ def solve(
     problem: problem_argument,
     method: Annotated[
         str,
-        typer.Option("--method", metavar="NAME", help="auto, cpsat, anneal, greedy, or a schedule's name, as 1F1B."),
+        typer.Option("--method", metavar="NAME", help="auto, cpsat, anneal, greedy, ilp, or a schedule's name: 1F1B."),
     ] = "auto",
     objective: objective_option = Goal.makespan,
     time_limit: time_limit_option = 60.0,
@@ -53,14 +53,25 @@ def solve(
         bool, typer.Option("--robust", help="Minimise the mean under random delays, and say what it costs and gains.")
     ] = False,
     noise: Annotated[
-        float, typer.Option("--noise", metavar="SIGMA", help="With --robust: relative deviation of an op's time.")
-    ] = 0.2,
+        float | None,
+        typer.Option(
+            "--noise",
+            metavar="SIGMA",
+            help="With --robust: relative deviation of an op's time; 0.2 where it is not given.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="S.json", help="Write the schedule.", show_default=False)
     ] = None,
     json: json_option = False,
 ) -> None:
-    """Find a schedule, and a bound that says how good it is. Ctrl-C keeps the best one found so far."""
+    """Find a schedule, and a bound that says how good it is. Ctrl-C keeps the best one found so far.
+
+    With --robust the rows "best as planned" and "robust" give both schedules' mean under noise ± its standard error.
+    """
+    if noise is not None and not robust:
+        raise InputError(f"--noise {noise:g}: it is for a search under noise; add --robust, or leave it out")
     require_writable(output)
     loaded = Problem.load(problem)
     with patience(compilation_notice()):
@@ -69,6 +80,7 @@ def solve(
         from adaptpipe.solver.solving import solve as find
 
     find_method(method)
+    chosen = (Noise() if noise is None else Noise(noise)) if robust else None
     say(
         f"{loaded.name}: {loaded.ranks} ranks, {loaded.stages} stages, {loaded.samples} samples; "
         f"method {method}, at most {time_limit:g} s"
@@ -83,7 +95,7 @@ def solve(
             seed=seed,
             iterations=iterations,
             deterministic=deterministic,
-            robust=Noise(noise) if robust else None,
+            robust=chosen,
             on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
         )
     if result.timeline is not None and output is not None:

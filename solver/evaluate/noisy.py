@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count as numbers
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -116,12 +118,28 @@ def noisy(
     """
     if count < 1:
         raise InputError(f"noise: {count} runs are too few; run at least 1")
+    return Noisy(tuple(islice(noisy_values(problem, schedule, noise, objective, stream=stream), count)))
+
+
+def noisy_values(
+    problem: Problem, schedule: Schedule, noise: Noise, objective: Objective = "makespan", *, stream: int = EVALUATION
+) -> Iterator[float]:
+    """Values of one random run after the other, without end; see `noisy`.
+
+    Examples
+    --------
+    >>> from adaptpipe.solver.heuristics.one_f_one_b import one_f_one_b
+    >>> problem = Problem.from_dict({"pipeline": {"ranks": 2}, "batch": {"samples": 4}, "costs":
+    ...     {"forward": 100, "backward_input": 100, "backward_weight": 100}})
+    >>> values = noisy_values(problem, one_f_one_b(problem), Noise())
+    >>> (next(values), next(values)) == noisy(problem, one_f_one_b(problem), Noise(), count=2).values
+    True
+    """
     simulate(problem, schedule)
     instance = problem.instance(schedule.sizes)
     before, _ = op_inputs(instance, schedule)
-    return Noisy(
-        tuple(run_value(schedule, before, noise.scenario(instance, k, stream), objective) for k in range(count))
-    )
+    for number in numbers():
+        yield run_value(schedule, before, noise.scenario(instance, number, stream), objective)
 
 
 def run_value(schedule: Schedule, before: Array, scenario: Scenario, objective: Objective) -> float:

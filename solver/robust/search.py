@@ -9,18 +9,19 @@ from itertools import pairwise
 import numpy as np
 
 from ..core.errors import InputError, NoAnswerError
-from ..core.instance import LONGEST, Instance
+from ..core.instance import Instance
 from ..core.ops import Kind
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
 from ..evaluate.check import check
 from ..evaluate.kernel import earliest
-from ..evaluate.noise import TRAINING, VALIDATION, Noise, Scenario
+from ..evaluate.noise import VALIDATION, Noise
 from ..evaluate.noisy import noisy
 from ..evaluate.simulate import op_bytes, op_inputs, simulate
 from . import kernel
 from .arrays import Ops, Order
+from .draw import Draw, Times, draw, require_sums
 
 HEAT = 0.015
 """Temperature at the start, as a share of the mean F."""
@@ -53,7 +54,7 @@ _RECHECKED = 4
 """Runs in which the order found is simulated once more."""
 
 _FIRST = 100
-"""Moves before the first look, where the time is given."""
+"""Moves before the first look, where there is a deadline."""
 
 _UNIT = 16
 """Weight of a random run; that of the plan is rounded to an integer."""
@@ -93,18 +94,19 @@ def robust(
     noise
         None: `Noise()`.
     scenarios
-        Random runs that orders are judged by, at least 1.
+        Random runs that orders are judged by, at least 1; fewer where the deadline is near.
     planned
         What the planned value counts, beside all random runs together; 0: nothing.
     iterations
         Moves tried. None: until the deadline, or `MOVES` for each op where there is none either.
     deadline
-        Value of `time.monotonic()` at which the search ends. With `iterations` alone the same input gives the same
-        schedule.
+        Value of `time.monotonic()` at which the search ends; one that leaves no time even for a few random runs gives
+        the start. With `iterations` alone the same input gives the same schedule.
     seed
         Of the moves; that of the scenarios is the noise's.
     on_schedule
-        Called with better schedules, at most every tenth of a second, and their mean in the runs that decide, in ticks.
+        Called with the start, once the search begins, then with better schedules, at most every tenth of a second; and
+        with their mean in the runs that decide, in ticks.
 
     Returns
     -------
@@ -141,8 +143,12 @@ def robust(
     if deadline is not None and time.monotonic() >= deadline:
         return start
     instance = problem.instance(start.sizes)
-    count = 1 if noise.silent else scenarios
-    search = Search(instance, start, objective, noise, count, planned, seed)
+    drawn = draw(instance, start, noise, 1 if noise.silent else scenarios, deadline)
+    if drawn is None:
+        return start
+    search = Search(instance, start, objective, drawn, planned, seed)
+    if on_schedule is not None:
+        on_schedule(start, search.mean)
     for better in search.run(iterations, deadline):
         if better and on_schedule is not None:
             on_schedule(search.schedule(), search.mean)
@@ -150,7 +156,7 @@ def robust(
     assert not check(problem, best), "moves keep a schedule valid"
     again = (
         simulate(problem, best).value(objective),
-        *noisy(problem, best, noise, objective, count=min(count, _RECHECKED), stream=VALIDATION).values,
+        *noisy(problem, best, noise, objective, count=min(len(drawn.validation), _RECHECKED), stream=VALIDATION).values,
     )
     assert again == search.values[: len(again)], "the search's times are the simulator's"
     return best
@@ -160,28 +166,18 @@ class Search:
     """The order at hand, the best so far, and the scenarios."""
 
     def __init__(
-        self, instance: Instance, start: Schedule, objective: Objective, noise: Noise, count: int, planned: float,
-        seed: int,
-    ) -> None:  # fmt: skip
+        self, instance: Instance, start: Schedule, objective: Objective, drawn: Draw, planned: float, seed: int
+    ) -> None:
         self._start, self._span = start, objective == "span"
-        parts = noise.scenario(instance, 0, TRAINING).parts
-        plan = Noise(sigma=0, link=0).scenario(instance, 0, parts=parts)
+        count, parts = len(drawn.training), drawn.parts
         weight = np.array([round(planned * count * _UNIT)] + [_UNIT] * count, dtype=np.int64)
-
-        def ops(stream: int) -> Ops:
-            runs = [noise.scenario(instance, k, stream) for k in range(count)]
-            horizon = max(run.horizon for run in runs) * float(weight.sum())
-            if horizon > LONGEST:
-                raise InputError(
-                    f"robust: the durations of all scenarios sum to {horizon:.3g}, above 2^60; choose a coarser unit"
-                )
-            return _ops(instance, start, [plan, *runs], weight)
-
+        require_sums(drawn.training + drawn.validation, int(weight.sum()))
         self._parts, self._scale = parts, count * parts * _UNIT
         self._heat = HEAT * float(instance.forward.mean()) * parts * int(weight.sum())
         self._random = np.array([seed % 2**64], dtype=np.uint64)
-        self._ops, self._order = ops(TRAINING), _order(instance, start, count + 1)
-        self._others, self._other_order = ops(VALIDATION), _order(instance, start, count + 1)
+        self._ops = _ops(instance, start, (drawn.plan, *drawn.training), weight)
+        self._others = _ops(instance, start, (drawn.plan, *drawn.validation), weight)
+        self._order, self._other_order = (_order(instance, start, count + 1) for _ in range(2))
         total = kernel.settle(self._ops, self._order, self._span)
         under_noise = total - int(weight[0] * self._order.value[0])
         self._totals = np.array([total, total, under_noise, under_noise], dtype=np.int64)
@@ -213,13 +209,13 @@ class Search:
         if iterations is None and deadline is None:
             iterations = MOVES * n
         chunk = _FIRST if iterations is None else max(1, min(iterations // _LOOKS, _LONGEST))
-        done, size, descent, first = 0, chunk, DESCENT * n, self._under_noise
+        done, size, descent, first = 0, chunk if deadline is None else _FIRST, DESCENT * n, self._under_noise
         warm, over = time.monotonic(), 0.0
         while (iterations is None or done < iterations) and (deadline is None or time.monotonic() < deadline):
             before, now = int(self._totals[1]), time.monotonic()
             cold = done < descent
             if iterations is not None:
-                size = min(chunk, (min(descent, iterations) if cold else iterations) - done)
+                size = min(size, (min(descent, iterations) if cold else iterations) - done)
                 finish = 0.0 if cold else (done + size - descent) / (iterations - descent)
             else:
                 assert deadline is not None
@@ -230,9 +226,15 @@ class Search:
                     finish = min(1.0, over + _PAUSE_S / (deadline - warm))
             self.anneal(over, finish, size, 0.0 if cold else self._heat)
             done, over = done + size, finish
-            if iterations is None:
-                took = max(time.monotonic() - now, 1e-6)
-                size = max(1, min(2 * size, int(size * _PAUSE_S / took)))
+            if deadline is None:
+                size = chunk
+            else:
+                after = time.monotonic()
+                pace = size / max(after - now, 1e-6)
+                if iterations is None:
+                    size = max(1, min(2 * size, int(pace * _PAUSE_S)))
+                else:  # no longer than there is time
+                    size = max(1, min(chunk, int(pace * (deadline - after))))
             yield int(self._totals[1]) < before and self._take(first)
 
     def _take(self, most: int) -> bool:
@@ -260,7 +262,7 @@ class Search:
         return Schedule(self._start.placement, self._start.sizes, tuple(rows))
 
 
-def _ops(instance: Instance, start: Schedule, scenarios: list[Scenario], weight: Array) -> Ops:
+def _ops(instance: Instance, start: Schedule, runs: tuple[Times, ...], weight: Array) -> Ops:
     table, (before, _) = start.table, op_inputs(instance, start)
     op, slot = np.nonzero(before >= 0)
     by_source = np.argsort(before[op, slot], kind="stable")
@@ -272,8 +274,8 @@ def _ops(instance: Instance, start: Schedule, scenarios: list[Scenario], weight:
     return Ops(
         offsets=table.offsets,
         before=before,
-        ticks=np.ascontiguousarray(np.stack([each.ticks(start) for each in scenarios], axis=-1)),
-        lag=np.ascontiguousarray(np.stack([each.lags(start) for each in scenarios], axis=-1)),
+        ticks=np.ascontiguousarray(np.stack([each.ticks for each in runs], axis=-1)),
+        lag=np.ascontiguousarray(np.stack([each.lags for each in runs], axis=-1)),
         first_after=first_after,
         after=op[by_source].astype(np.int64),
         slot=slot[by_source].astype(np.int64),

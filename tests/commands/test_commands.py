@@ -81,6 +81,9 @@ def test_solve_refuses_an_unknown_method_and_a_folder_that_is_missing(tmp_path: 
     result = call("solve", problem, "--method", "magic")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "'magic'" in result.stderr
+    result = call("solve", problem, "--noise", 0.3)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--noise 0.3: it is for a search under noise; add --robust, or leave it out" in result.stderr
     result = call("solve", problem, "-o", tmp_path / "no" / "s.json")
     assert result.exit_code == 2
     assert f"the folder {tmp_path / 'no'} does not exist; make it first" in result.stderr

@@ -19,6 +19,7 @@ from adaptpipe.solver.evaluate.noisy import noisy
 from adaptpipe.solver.heuristics.one_f_one_b import one_f_one_b_split
 from adaptpipe.solver.heuristics.zero_bubble import zb_h1, zb_v
 from adaptpipe.solver.robust import kernel, robust
+from adaptpipe.solver.robust.draw import draw
 from adaptpipe.solver.robust.search import Search
 from tests.solver.heuristics.shapes import problem as shape
 from tests.strategies import problems, schedules_of
@@ -69,7 +70,10 @@ def test_times_mended_move_by_move_are_those_of_a_fresh_start(
 ) -> None:
     problem, schedule = start
     span = objective == "span"
-    search = Search(problem.instance(schedule.sizes), schedule, objective, NOISE, 3, 0.5, 1)
+    instance = problem.instance(schedule.sizes)
+    drawn = draw(instance, schedule, NOISE, 3)
+    assert drawn is not None
+    search = Search(instance, schedule, objective, drawn, 0.5, 1)
     x, y = search._ops, search._order
     for _ in range(15):
         # Hot, so that most moves are taken.
@@ -127,7 +131,8 @@ def test_better_schedules_are_told_with_their_means() -> None:
         problem, start, "makespan", NOISE, scenarios=5, iterations=30_000,
         on_schedule=lambda *each: told.append(each),
     )  # fmt: skip
-    assert len(told) > 1
+    assert len(told) > 2
+    assert told[0][0] == start
     assert told[-1][0] == found
     for schedule, mean in told:
         assert check(problem, schedule) == ()
