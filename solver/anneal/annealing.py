@@ -36,11 +36,12 @@ class Budget:
 
     def part(self, share: float, of: float) -> Budget:
         """A share of what is left; `of` is what is left, as a share of the whole."""
-        now, fraction = time.monotonic(), share / of
-        return Budget(
-            None if self.iterations is None else round(self.iterations * share),
-            None if self.deadline is None else now + (self.deadline - now) * fraction,
-        )
+        if self.iterations is not None:
+            # Rounds by moves are not cut by time: who is slow would count.
+            return Budget(round(self.iterations * share), self.deadline)
+        assert self.deadline is not None
+        now = time.monotonic()
+        return Budget(None, now + (self.deadline - now) * share / of)
 
 
 def anneal(

@@ -53,7 +53,8 @@ class Job(cp_model.CpSolverSolutionCallback):
         self._variables = [variable for row in rows for variable in row]
         self._variables += [literal for row in v.fused for literal in row if literal is not None]
         solver.best_bound_callback = self._raise_bound
-        self._thread = Thread(target=self._solve, daemon=True)
+        # Not a daemon: an interpreter that ends while the solver runs aborts. It waits for the solver to notice.
+        self._thread = Thread(target=self._solve)
         self._thread.start()
 
     @property

@@ -226,8 +226,8 @@ class _Search:
         domain.clear()
         domain.extend([self.bound // step, target])
         solver = self._solver("prove", 1, self._targets.effort, False)
-        # It halves what it needs, but seeking gets worse with it.
-        solver.parameters.use_dynamic_precedence_in_disjunctive = True
+        # use_dynamic_precedence_in_disjunctive halves what a proof needs, but OR-tools 9.15 aborts the whole process in
+        # some: "We currently do not support adding conflicting constraint at positive level".
         return Job("prove", model, v, solver, target, self._news)
 
     def _until(self) -> float:

@@ -327,6 +327,8 @@ class _Run:
         from ..ilp import solve_ilp
 
         at, request = self.at, self.request
+        if request.deterministic:  # it has no measure of its work: the limit is one of time here
+            deadline = time.monotonic() + request.time_limit
         schedule, bound, _ = solve_ilp(
             self.problem,
             request.objective,

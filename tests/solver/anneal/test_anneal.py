@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import Objective, Problem, Schedule, check, simulate
 from adaptpipe.solver.anneal import anneal, kernel
+from adaptpipe.solver.anneal.annealing import Budget
 from adaptpipe.solver.anneal.process import DONE, Found, Round, Worker
 from adaptpipe.solver.anneal.state import State
 from adaptpipe.solver.anneal.team import Team
@@ -175,3 +176,14 @@ def test_no_process_is_left_and_starting_many_takes_no_time_of_the_search() -> N
         # None has been loaded in so short a time; this process has not waited for one.
         assert state.counters[kernel.PROPOSED] > 0
     assert all(process.poll() is not None for process in processes)
+
+
+def test_rounds_by_moves_are_not_cut_by_time() -> None:
+    """A share of the deadline for each round let slow workers' finds go missing."""
+    whole = Budget(1000, time.monotonic() + 50)
+    part = whole.part(0.04, 1.0)
+    assert (part.iterations, part.deadline) == (40, whole.deadline)
+    timed = Budget(None, time.monotonic() + 50).part(0.04, 1.0)
+    assert timed.iterations is None
+    assert timed.deadline is not None
+    assert timed.deadline < time.monotonic() + 3

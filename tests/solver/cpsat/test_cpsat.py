@@ -409,3 +409,19 @@ def test_classes_keep_sizes_and_directions_apart() -> None:
     grid = prices(problem.instance((1, 2, 1, 2)))
     assert len(np.unique(grid.group)) == 4
     assert prices(problem.instance((2, 2, 1, 1))).place.tolist() == [0, 1, 0, 1]
+
+
+def test_a_proof_does_not_abort_the_process() -> None:
+    """With dynamic precedences OR-tools 9.15 ended the interpreter here: "adding conflicting constraint"."""
+    long = 1000
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 3},
+            "batch": {"samples": 4},
+            "costs": {"forward": [1, long, 1], "backward_input": [long, 1, 3], "backward_weight": 1},
+            "links": {"latency": 1},
+        }
+    )
+    schedule, bound, _ = solve_cpsat(problem, "span", deadline=time.monotonic() + 2)
+    assert schedule is not None
+    assert bound <= simulate(problem, schedule).span
