@@ -95,6 +95,12 @@ def guarded(command: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             if DEBUG in os.environ:
                 raise
+            if isinstance(error, RuntimeError) and "no locator available" in str(error):
+                say(
+                    "adaptpipe: compiled code can be kept neither beside the package nor in the home folder; "
+                    "set NUMBA_CACHE_DIR to a folder that can be written to"
+                )
+                raise typer.Exit(USAGE) from None
             say(
                 f"adaptpipe: internal error: {type(error).__name__}: {error}\n"
                 f"This is a bug in adaptpipe, not in your input. {DEBUG}=1 shows where."

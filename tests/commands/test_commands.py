@@ -282,6 +282,12 @@ def test_an_interrupted_solve_keeps_the_best(tmp_path: Path, monkeypatch: pytest
     ("error", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "interrupted\n"),
+        (
+            RuntimeError("cannot cache function 'earliest': no locator available for file 'kernel.py'"),
+            2,
+            "adaptpipe: compiled code can be kept neither beside the package nor in the home folder; "
+            "set NUMBA_CACHE_DIR to a folder that can be written to\n",
+        ),
         (ZeroDivisionError("division by zero"), 2, "adaptpipe: internal error: ZeroDivisionError: division by zero\n"),
         (MemoryError(), 2, "adaptpipe: out of memory; try a smaller problem\n"),
         (PermissionError(13, "Permission denied", "x"), 2, "adaptpipe: [Errno 13] Permission denied: 'x'\n"),
