@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import Final
 
 import numpy as np
@@ -100,13 +102,22 @@ class Noise:
         InputError
             When times leave the range of integers.
         """
+        return self._draw(instance, number, stream, parts or fine_parts(instance), _crossing(instance))
+
+    def scenarios(self, instance: Instance, stream: int = EVALUATION, parts: int | None = None) -> Iterator[Scenario]:
+        """The runs of a stream from number 0, without end; see `scenario`. What they share is worked out once."""
+        parts, crossing = parts or fine_parts(instance), _crossing(instance)
+        for number in count():
+            yield self._draw(instance, number, stream, parts, crossing)
+
+    def _draw(
+        self, instance: Instance, number: int, stream: int, parts: int, crossing: npt.NDArray[np.bool_]
+    ) -> Scenario:
         random = np.random.default_rng([self.seed, stream, number])
         shape = (3, instance.stages, instance.microbatches)
         factor = np.exp(self.sigma * random.standard_normal(shape) - self.sigma**2 / 2)
         delay = random.exponential(1.0, (len(instance.before), 2)) * (self.link * float(instance.forward.mean()))
-        rank = np.tile(instance.rank.reshape(-1), 3)
-        crossing = (instance.before >= 0) & (rank[instance.before] != rank[:, None])
-        scenario = Scenario(instance, factor, np.where(crossing, delay, 0.0), parts or fine_parts(instance))
+        scenario = Scenario(instance, factor, np.where(crossing, delay, 0.0), parts)
         if scenario.horizon > LONGEST:
             raise InputError(
                 f"noise: the sum of all durations is {scenario.horizon:.3g}, above 2^60; choose a coarser unit"
@@ -114,10 +125,43 @@ class Noise:
         return scenario
 
 
+def _crossing(instance: Instance) -> npt.NDArray[np.bool_]:
+    """Whether what a node waits for comes from another rank, shape (3 * S * m, 2)."""
+    rank = np.tile(instance.rank.reshape(-1), 3)
+    crossing: npt.NDArray[np.bool_] = (instance.before >= 0) & (rank[instance.before] != rank[:, None])
+    return crossing
+
+
 def fine_parts(instance: Instance) -> int:
     """Parts of a tick, a power of two, in which the mean op takes at least 256; 1 where its ticks are that fine."""
     mean = float(np.mean([instance.forward, instance.backward_input, instance.backward_weight]))
     return 1 if mean == 0 or mean >= _FINE else int(2 ** math.ceil(math.log2(_FINE / mean)))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the ops of a schedule take without noise: worked out once for all its runs.
+
+    Parameters
+    ----------
+    nodes
+        Node of each op, shape (n,).
+    before
+        Ops that each op waits for (-1: none), shape (n, 2).
+    ticks, lags
+        Duration of each op, shape (n,), and message times to it, shape (n, 2), in ticks.
+    """
+
+    nodes: Array
+    before: Array
+    ticks: Array
+    lags: Array
+
+    @classmethod
+    def of(cls, instance: Instance, schedule: Schedule) -> Planned:
+        """Those of a well-formed schedule."""
+        before, lags = op_inputs(instance, schedule)
+        return cls(op_nodes(schedule), before, op_ticks(instance, schedule), lags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +194,18 @@ class Scenario:
         planned[2] += x.overhead[:, None] * float(x.unit_ticks.shape[2])
         return float((planned * self.factor).sum() + self.delay.sum() + x.lag.sum(dtype=np.float64)) * self.parts
 
+    def times(self, planned: Planned) -> tuple[Array, Array]:
+        """Duration of every op, shape (n,), and message times to it, shape (n, 2), in parts of a tick."""
+        ticks = _whole(planned.ticks * self.factor.reshape(-1)[planned.nodes] * self.parts)
+        return ticks, planned.lags * self.parts + _whole(self.delay[planned.nodes] * self.parts)
+
     def ticks(self, schedule: Schedule) -> Array:
         """Duration of every op of a schedule in parts of a tick, shape (n,)."""
-        factor = self.factor.reshape(-1)[op_nodes(schedule)]
-        return _whole(op_ticks(self.instance, schedule) * factor * self.parts)
+        return self.times(Planned.of(self.instance, schedule))[0]
 
     def lags(self, schedule: Schedule) -> Array:
         """Message times to every op of a schedule in parts of a tick, shape (n, 2); see `op_inputs`."""
-        nodes = op_nodes(schedule)
-        late = _whole(self.delay[nodes] * self.parts)
-        return op_inputs(self.instance, schedule)[1] * self.parts + late
+        return self.times(Planned.of(self.instance, schedule))[1]
 
 
 def _whole(times: npt.NDArray[np.float64]) -> Array:

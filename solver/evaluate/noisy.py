@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count as numbers
 from itertools import islice, pairwise
 
 import numpy as np
@@ -13,10 +12,10 @@ import numpy as np
 from ..core.errors import InputError, NoAnswerError
 from ..core.problem import Problem
 from ..core.result import Objective
-from ..core.schedule import Array, Schedule
+from ..core.schedule import Schedule
 from . import kernel
-from .noise import EVALUATION, Noise, Scenario
-from .simulate import op_inputs, simulate
+from .noise import EVALUATION, Noise, Planned, Scenario
+from .simulate import simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +136,27 @@ def noisy_values(
     """
     simulate(problem, schedule)
     instance = problem.instance(schedule.sizes)
-    before, _ = op_inputs(instance, schedule)
-    for number in numbers():
-        yield run_value(schedule, before, noise.scenario(instance, number, stream), objective)
+    planned = Planned.of(instance, schedule)
+    for scenario in noise.scenarios(instance, stream):
+        yield run_value(schedule, planned, scenario, objective)
 
 
-def run_value(schedule: Schedule, before: Array, scenario: Scenario, objective: Objective) -> float:
+def run_value(schedule: Schedule, planned: Planned, scenario: Scenario, objective: Objective) -> float:
     """Makespan or span of one run, in ticks.
 
     Parameters
     ----------
-    before
-        Ops that each op waits for; see `op_inputs`.
+    planned
+        What the schedule's ops take without noise.
+
+    Raises
+    ------
+    NoAnswerError
+        When the schedule cannot run.
     """
-    ticks, offsets = scenario.ticks(schedule), schedule.table.offsets
+    (ticks, lags), offsets = scenario.times(planned), schedule.table.offsets
     start, done = np.zeros_like(ticks), np.zeros(len(offsets) - 1, dtype=np.int64)
-    run = kernel.earliest(offsets, ticks, before, scenario.lags(schedule), start, done)
+    run = kernel.earliest(offsets, ticks, planned.before, lags, start, done)
     if run < len(ticks):
         raise NoAnswerError(f"only {run} of {len(ticks)} ops can run in the schedule's order")
     end = start + ticks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..core.errors import InputError
 from ..core.instance import LONGEST, Instance
 from ..core.schedule import Array, Schedule
-from ..evaluate.noise import TRAINING, VALIDATION, Noise, Scenario
+from ..evaluate.noise import TRAINING, VALIDATION, Noise, Planned, fine_parts
 
 FEWEST = 15
 """Runs that a search needs at least; with fewer, most of what is gained in them is lost in others."""
@@ -84,18 +84,20 @@ def draw(
     """
     now = time.monotonic()
     until = None if deadline is None else now + DRAW_SHARE * (deadline - now)
-    parts = noise.scenario(instance, 0, TRAINING).parts
-    plan = _times(Noise(sigma=0, link=0).scenario(instance, 0, parts=parts), schedule)
+    planned, parts = Planned.of(instance, schedule), fine_parts(instance)
     training: list[Times] = []
     validation: list[Times] = []
+    pairs = zip(noise.scenarios(instance, TRAINING), noise.scenarios(instance, VALIDATION), strict=False)
     while len(training) < count and (until is None or time.monotonic() < until):
-        training.append(_times(noise.scenario(instance, len(training), TRAINING), schedule))
-        validation.append(_times(noise.scenario(instance, len(validation), VALIDATION), schedule))
+        for scenario, runs in zip(next(pairs), (training, validation), strict=True):
+            runs.append(Times(*scenario.times(planned), scenario.horizon))
     drawn = len(training)
     if drawn < count:
         drawn = (drawn + 1) // _ROW * _ROW - 1
         if drawn < FEWEST:
             return None
+    silent = Noise(sigma=0, link=0).scenario(instance, 0, parts=parts)
+    plan = Times(*silent.times(planned), silent.horizon)
     return Draw(parts, plan, tuple(training[:drawn]), tuple(validation[:drawn]))
 
 
@@ -112,7 +114,3 @@ def require_sums(runs: tuple[Times, ...], weights: int) -> None:
         raise InputError(
             f"robust: the durations of all scenarios sum to {horizon:.3g}, above 2^60; choose a coarser unit"
         )
-
-
-def _times(scenario: Scenario, schedule: Schedule) -> Times:
-    return Times(scenario.ticks(schedule), scenario.lags(schedule), scenario.horizon)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Op, Problem, Schedule, simulate
 from adaptpipe.solver.core.instance import Instance
 from adaptpipe.solver.core.precedence import op_nodes
-from adaptpipe.solver.evaluate.noise import EVALUATION, TRAINING, Noise, Scenario, fine_parts
+from adaptpipe.solver.evaluate.noise import EVALUATION, TRAINING, Noise, Planned, Scenario, fine_parts
 from adaptpipe.solver.evaluate.noisy import Noisy, noisy, run_value
-from adaptpipe.solver.evaluate.simulate import op_inputs, op_ticks
+from adaptpipe.solver.evaluate.simulate import op_ticks
 from adaptpipe.solver.heuristics.one_f_one_b import one_f_one_b, one_f_one_b_split
 from tests.solver.heuristics.shapes import problem as shape
 from tests.strategies import problems, schedules_of
@@ -92,6 +93,9 @@ def test_scenarios_are_fixed_by_seed_stream_and_number() -> None:
 
     assert draw(0, 0) == draw(0, 0)
     assert len({draw(0, 0), draw(0, 1), draw(1, 0), draw(0, 0, TRAINING)}) == 4
+    stream = islice(Noise(seed=1).scenarios(instance, TRAINING), 3)
+    in_turn = [tuple(each.factor.reshape(-1).tolist()) for each in stream]
+    assert in_turn == [draw(1, number, TRAINING) for number in range(3)]
 
 
 def test_scenarios_of_a_comparison_do_not_depend_on_their_number() -> None:
@@ -120,13 +124,13 @@ def test_a_constant_delay_is_a_latency_and_a_constant_factor_a_scale() -> None:
     doubled = shape(3, 6, costs=(12, 10, 8))
     schedule = one_f_one_b_split(problem)
     instance = problem.instance(schedule.sizes)
-    before, _ = op_inputs(instance, schedule)
+    planned = Planned.of(instance, schedule)
 
     def run(factor: float, delay: float) -> float:
         crossing = slow.instance(schedule.sizes).lag > 0
         factors = np.full((3, instance.stages, instance.microbatches), factor)
         return run_value(
-            schedule, before, Scenario(instance, factors, np.where(crossing, float(delay), 0.0), 4), "makespan"
+            schedule, planned, Scenario(instance, factors, np.where(crossing, float(delay), 0.0), 4), "makespan"
         )
 
     assert run(1, 7) == simulate(slow, schedule).makespan
@@ -204,7 +208,7 @@ def test_runs_that_cannot_be() -> None:
         noisy(problem, stuck, Noise())
     instance = problem.instance(schedule.sizes)
     with pytest.raises(NoAnswerError, match="of 8 ops can run in the schedule's order"):
-        run_value(stuck, op_inputs(instance, stuck)[0], Noise().scenario(instance, 0), "makespan")
+        run_value(stuck, Planned.of(instance, stuck), Noise().scenario(instance, 0), "makespan")
 
 
 def test_fused_backward_has_the_noise_of_its_input_gradient() -> None:
