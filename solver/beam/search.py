@@ -21,9 +21,10 @@ from .way import Links, Way, way_of
 WIDTHS = (30, 100, 300, 1000, 3000, 10_000, 30_000)
 """Labels of a layer that are kept, one beam after another."""
 
-HEATS, SHARES = (0.55, 0.35), (0.0, 1.0)
-"""What is tried with each width: heat of the smooth maximum, in mean durations of an F or I; and what the ranks' work
-counts for, beside their memory-time. See `kernel.expand`."""
+VARIANTS = ((0.3, 0.0), (0.55, 0.0), (0.9, 0.0), (0.4, 1.0), (1.3, 0.0))
+"""What is tried with each width: heat of the smooth maximum, in mean durations of an F or backward; and what the ranks'
+work counts for, beside their memory-time. See `kernel.expand`. No single one is the best everywhere: they differ by a
+percent, either way."""
 
 HISTORY = 400 * 2**20
 """Bytes that the paths of one beam may take."""
@@ -93,7 +94,7 @@ def beam(
     best: Schedule | None = None
     mean = max(1.0, float(way.dur.mean()))
     took = 0.0
-    for many, share, heat in product(WIDTHS if width is None else (width,), SHARES, HEATS):
+    for many, (heat, share) in product(WIDTHS if width is None else (width,), VARIANTS):
         now = monotonic()
         if now >= deadline or (best is not None and now + took > deadline):
             break
