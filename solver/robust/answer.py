@@ -20,6 +20,9 @@ RUNS, FEWEST_RUNS = 60, 10
 ENDING = 6
 """The end of a search checks what it found: that takes as long as so many runs."""
 
+MARGIN_S = 0.05
+"""Seconds that a search may end late before the figures are of fewer runs."""
+
 FIGURES_SHARE = 0.1
 """Share of the time that is left which the runs of either schedule may take."""
 
@@ -97,7 +100,7 @@ class _Hardening:
             return
         if deadline is not None:
             each = (time.monotonic() - began) / len(self.before)
-            until = deadline - each * (len(self.before) + ENDING)
+            until = deadline - each * (len(self.before) + ENDING) - MARGIN_S
         try:
             self._search(iterations, until, seed)
         except KeyboardInterrupt:

@@ -230,11 +230,9 @@ class Search:
                 size = chunk
             else:
                 after = time.monotonic()
-                pace = size / max(after - now, 1e-6)
-                if iterations is None:
-                    size = max(1, min(2 * size, int(pace * _PAUSE_S)))
-                else:  # no longer than there is time
-                    size = max(1, min(chunk, int(pace * (deadline - after))))
+                pace, left = size / max(after - now, 1e-6), deadline - after
+                most = min(2 * size, int(pace * _PAUSE_S)) if iterations is None else chunk
+                size = max(1, min(most, int(pace * left)))
             yield int(self._totals[1]) < before and self._take(first)
 
     def _take(self, most: int) -> bool:

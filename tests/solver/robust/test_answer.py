@@ -126,7 +126,7 @@ def test_figures_are_of_fewer_runs_where_time_is_short(monkeypatch: pytest.Monke
     # Runs begin at 1 and may take a tenth of the 400 that are left then.
     assert found.robustness.runs == 40
     assert found.robustness.robust.mean == noisy(PROBLEM, SHORT, NOISE, count=40).mean
-    assert called[0]["deadline"] == pytest.approx(401 - 41 / 40 * (40 + answer.ENDING))
+    assert called[0]["deadline"] == pytest.approx(401 - 41 / 40 * (40 + answer.ENDING) - answer.MARGIN_S)
 
 
 def test_after_a_search_that_ends_late_the_figures_are_of_the_fewest_runs(monkeypatch: pytest.MonkeyPatch) -> None:
