@@ -76,7 +76,7 @@ def test_what_a_narrow_beam_finds_is_valid(data: Data, width: int) -> None:
 @pytest.mark.parametrize(
     ("p", "m", "slots", "v", "value"),
     # The bound of all ranks together proves them.
-    [(4, 8, 4, True, 5343), (4, 16, 4, True, 9823), (4, 16, 2, False, 13689)],
+    [(4, 8, 4, True, 5343), (4, 16, 4, True, 9823), (4, 16, 2, False, 13689), (8, 24, 4, False, 20979)],
 )
 def test_optima_at_half_the_memory(p: int, m: int, slots: int, v: bool, value: int) -> None:
     problem = published(p, m, slots, v)
