@@ -8,12 +8,12 @@ from functools import partial
 
 from ..bounds import infeasible
 from ..core.errors import InputError
-from ..core.ops import Kind, Op
 from ..core.result import OVER_LIMIT, Result
 from ..core.schedule import Schedule
 from ..evaluate.limits import in_unit, over_limit
 from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
+from ..heuristics.one_by_one import one_by_one
 from ..methods import METHODS, Method
 from .choices import Choices
 from .incumbent import Incumbent
@@ -31,12 +31,16 @@ GREEDY_SHARE = 0.25
 OVERRUN_S = 1.0
 """Seconds that hand-made schedules may take beyond the limit, so that no answer is worse than one of them."""
 
-ANNEAL_SHARE, ANNEAL_SHARE_ALONE, OPS_PER_SECOND = 0.5, 0.8, 100
-"""The annealer may take this share of the time that is left, the second where CP-SAT does not come after it; where it
-does, no more than a second for so many ops: small problems gain nothing from more."""
+ANNEAL_SHARE, OPS_PER_SECOND = 0.5, 100
+"""The annealer may take this share of the time that is left, and where CP-SAT comes after it no more than a second for
+so many ops: small problems gain nothing from more."""
+
+WIDE_GAP, BEAM_SHARE = 0.02, 0.6
+"""Gap from which on a beam search is tried, and the share of the time that is left for it. Where memory is so tight,
+the annealer's moves do not get from one arrangement to a better one."""
 
 TIGHT_SHARE = 0.4
-"""Share of the time that is left for the bound of tight memory, where CP-SAT comes after it."""
+"""Share of the time that is left for the bound of tight memory."""
 
 RIVALS, RIVAL_SHARE = 3, 0.1
 """Divisions of the batch beside the best one that are annealed, and the share of the annealer's time for each."""
@@ -102,13 +106,15 @@ class _Run:
         if not self.at.met:
             self._greedy()
         if self.at.best is None:
-            self._one_by_one()
+            for sizes in self._promising()[:1]:
+                self.at.take(one_by_one(self.problem, sizes), "one-by-one")
         if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
             self._anneal(self._anneal_share())
         if self.name in ("auto", "cpsat") and not self.at.met:
             self._tighten()
+            self._beam()
         if self._alone and not self.at.met and self.request.iterations is None and not self.clock.deterministic:
-            self._anneal(1.0)  # with what the bound has left of its time
+            self._anneal(1.0)
         if self.name in ("auto", "cpsat", "ilp") and not self.at.met:
             self._prove()
 
@@ -203,18 +209,6 @@ class _Run:
             if schedule is not None:
                 at.take(schedule, "greedy")
 
-    def _one_by_one(self) -> None:
-        """One micro-batch after the other, with fused backwards: it needs the least memory that any schedule needs."""
-        for sizes in self._promising()[:1]:
-            count, placement = len(sizes), self.problem.placement
-            rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
-            for j in range(count):
-                for s in range(placement.stage_count):
-                    rows[placement.rank_of(s, j, count)].append(Op(s, Kind.F, j))
-                for s in reversed(range(placement.stage_count)):
-                    rows[placement.rank_of(s, j, count)].append(Op(s, Kind.B, j))
-            self.at.take(Schedule(placement, sizes, tuple(tuple(row) for row in rows)), "one-by-one")
-
     def _anneal(self, share: float) -> None:
         assert self.at.best is not None, "one micro-batch after the other is always found"
         until, moves = self.clock.part(share), self.request.iterations
@@ -244,7 +238,7 @@ class _Run:
         if self.name == "anneal":
             return 1.0
         if self._alone:
-            return ANNEAL_SHARE_ALONE if self.problem.limited else 1.0
+            return ANNEAL_SHARE if self.problem.limited else 1.0
         ops = self._ops
         return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
 
@@ -275,8 +269,22 @@ class _Run:
         if at.best is None or not self.problem.limited or self.request.deterministic:
             return
         sizes, objective = at.best.schedule.sizes, self.request.objective
-        deadline = self.clock.part(1.0 if self._alone else TIGHT_SHARE)
+        deadline = self.clock.part(TIGHT_SHARE)
         at.raise_bound(sizes, tight_bound(self.problem, sizes, objective, deadline=deadline, known=at.value))
+
+    def _beam(self) -> None:
+        """A beam search for the sizes of the best schedule, where that is far above the bound."""
+        from ..beam import beam
+
+        at = self.at
+        if at.best is None or self.request.objective != "makespan" or self.request.deterministic or at.value is None:
+            return
+        sizes = at.best.schedule.sizes
+        if not self.problem.limited or at.value < (1 + WIDE_GAP) * at.bound_of(sizes):
+            return
+        found = beam(self.problem, sizes, deadline=self.clock.part(BEAM_SHARE), known=at.value)
+        if found is not None:
+            at.take(found, "beam")
 
     def _prove(self) -> None:
         """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
