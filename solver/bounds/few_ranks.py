@@ -11,6 +11,7 @@ import numpy as np
 from ..core.instance import UNLIMITED, Instance
 from ..core.schedule import Array
 from . import label_kernel
+from .from_the_end import Ends, Layer, joined
 from .label_kernel import Counts, Links, Times
 from .paths import PASS, REST, F, Paths
 from .ramps import Rank
@@ -73,6 +74,7 @@ class Kept:
         owner = instance.rank[:, 0]
         stages = [s for s in range(instance.stages) if int(owner[s]) in ranks]
         way = [(F, s) for s in stages] + [(PASS, s) for s in reversed(stages)]
+        self.ranks, self.way = ranks, tuple(way)
         index = {rank: k for k, rank in enumerate(ranks)}
         # Weight gradients of a rank that cost and hold the same are one pool.
         pools: dict[tuple[int, int, int], int] = {}
@@ -115,7 +117,9 @@ class Kept:
                 for k in range(len(ranks))
             ]
         )
-        self.width = len(ranks) + 1 + len(pools) + self._under_way(instance, stages) + 1
+        self.heads = _column([int(paths.head[F, min(s for s in stages if int(owner[s]) == rank), 0]) for rank in ranks])
+        self.under_way = self._under_way(instance, stages)
+        self.width = len(ranks) + 1 + len(pools) + self.under_way + 1
 
     def _under_way(self, instance: Instance, stages: list[int]) -> int:
         """Most micro-batches between their first and their last op here: the first stage's F holds them all."""
@@ -138,7 +142,14 @@ class Kept:
         return self.count * len(self.rank)
 
 
-def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
+def least(
+    kept: Kept,
+    below: int,
+    most: int,
+    deadline: float,
+    tables: tuple[Ends, ...] = (),
+    layers: list[Layer] | None = None,
+) -> Found:
     """Whether the kept ranks' ops can be done before `below`.
 
     Parameters
@@ -151,7 +162,12 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
         Labels of a layer, beyond which the search is given up.
     deadline
         Moment of `time.monotonic` at which it is given up.
+    tables
+        What some of these ranks need from the end on, to beat `below` or a higher value.
+    layers
+        Where to put the labels, if they are asked for; then no state is left out that a schedule may pass.
     """
+    joint = joined(kept, tables)
     assert below <= LATEST, "times fit the labels"
     n = len(kept.rank)
     size, states = min(1 << 12, most), 1
@@ -161,6 +177,8 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
     times: Times = np.zeros((1, kept.width), dtype=np.int32)
     total = 1
     new = _layer(size, n, kept.width)
+    if layers is not None:
+        layers.append((counts, first, following, times))
     for _ in range(kept.layers):
         while True:
             found, labels = label_kernel.step(
@@ -184,6 +202,8 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
                 kept.head,
                 kept.leave,
                 int(SPEED * max(0.0, deadline - monotonic())) + LEAST_EFFORT,
+                layers is not None,
+                *joint,
                 states,
                 counts,
                 first,
@@ -202,6 +222,10 @@ def least(kept: Kept, below: int, most: int, deadline: float) -> Found:
         if monotonic() > deadline:
             return Found(0, total, False)
         total += labels
+        if layers is not None:
+            layers.append(
+                (new[0][:found].copy(), new[1][:found].copy(), new[2][:labels].copy(), new[3][:labels].copy())
+            )
         old = (counts, first, following, times)
         counts, first, following, times, states = *new[:4], found
         new = (*old, new[4]) if len(old[1]) == size else _layer(size, n, kept.width)

@@ -15,6 +15,9 @@ Links = npt.NDArray[np.int32]
 FULL = -1
 """Returned where there are more labels than there is room for."""
 
+NONE = -2
+"""Mark of a state that a table of labels from the end does not have."""
+
 SPENT = -2
 """Returned where more labels had to be compared than was allowed."""
 
@@ -48,38 +51,85 @@ def dominates(
 
 
 @njit(cache=True)
+def mixed_of(name: int, key: Counts, n: int) -> np.int64:  # pragma: no cover
+    """Where to look for a state of a table: a number of 40 bits."""
+    mixed = np.uint64(1469598103934665603 + name)
+    for i in range(n):
+        mixed = (mixed ^ np.uint64(key[i])) * np.uint64(1099511628211)
+    return np.int64((mixed ^ (mixed >> np.uint64(31))) & np.uint64((1 << 40) - 1))
+
+
+@njit(cache=True)
+def find(name: int, key: Counts, n: int, names: Links, states: Counts, slots: Links) -> np.int64:  # pragma: no cover
+    """The number of a state in the tables; -1: it is in none."""
+    mask = len(slots) - 1
+    slot = mixed_of(name, key, n) & mask
+    while slots[slot] >= 0:
+        here, equal = np.int64(slots[slot]), names[slots[slot]] == name
+        for i in range(n):
+            equal = equal and states[here, i] == key[i]
+        if equal:
+            return here
+        slot = (slot + 1) & mask
+    return np.int64(-1)
+
+
+@njit(cache=True)
+def enter(names: Links, states: Counts, sizes: Links, slots: Links) -> None:  # pragma: no cover
+    """Fill the slots by which `find` finds."""
+    mask, slots[:] = len(slots) - 1, -1
+    for here in range(len(names)):
+        slot = mixed_of(names[here], states[here], sizes[names[here]]) & mask
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = here
+
+
+@njit(cache=True)
+def fits(
+    below: int, clocks: Array, since: int, weights: Array, total: Array, soon: Array, lengths: Array, n: int,
+    ranks: int,  weight: Links, label: int, following: Links, times: Times,
+) -> bool:  # pragma: no cover  # fmt: skip
+    """Whether one of the labels from the end leaves enough time for what was done from the start.
+
+    `soon` has the earliest starts of those that wait for an op, oldest first, one row an op.
+    """
+    while label >= 0:
+        time, label = times[label], following[label]
+        good = since + time[ranks] < below
+        for q in range(ranks):
+            missing = total[q] - weights[q] - time[ranks + 1 + q]
+            if missing < 0 or clocks[q] + time[q] + missing * weight[q] >= below:
+                good = False
+                break
+        if not good:
+            continue
+        at = 2 * ranks + 1 + lengths[1:n].sum()
+        for i in range(1, n):
+            size = lengths[i]
+            for y in range(size):
+                # The oldest from the start is the last one from the end.
+                if soon[i, y] + time[at + size - 1 - y] >= below:
+                    good = False
+                    break
+            if not good:
+                break
+            at += size
+        if good:
+            return True
+    return False
+
+
+@njit(cache=True)
 def step(
-    count: int,
-    below: int,
-    rank: Links,
-    dur: Links,
-    lag: Links,
-    same: Links,
-    group: Links,
-    bytes_: Array,
-    rest: Links,
-    last_forward: Links,
-    first_backward: Links,
-    cool: Array,
-    pool_rank: Links,
-    pool_dur: Links,
-    pool_bytes: Array,
-    only: Links,
-    room: Array,
-    head: int,
-    leave: int,
-    effort: int,
-    n_states: int,
-    counts: Counts,
-    first: Links,
-    following: Links,
-    times: Times,
-    new_counts: Counts,
-    new_first: Links,
-    new_following: Links,
-    new_times: Times,
-    table: Links,
-) -> tuple[int, int]:  # pragma: no cover
+    count: int, below: int, rank: Links, dur: Links, lag: Links, same: Links, group: Links, bytes_: Array, rest:
+    Links, last_forward: Links, first_backward: Links, cool: Array, pool_rank: Links, pool_dur: Links,
+    pool_bytes: Array, only: Links, room: Array, head: int, leave: int, effort: int, every: bool, back_ops:
+    Links, back_ranks: Links, back_same: Links, back_names: Links, back_states: Counts, back_slots: Links,
+    back_first: Links, back_following: Links, back_times: Times, n_states: int, counts: Counts, first: Links,
+    following: Links, times: Times, new_counts: Counts, new_first: Links, new_following: Links, new_times:
+    Times, table: Links,
+) -> tuple[int, int]:  # pragma: no cover  # fmt: skip
     """States and labels of the next layer, and how many there are; (`FULL` or `SPENT`, 0) where there are too many.
 
     Ops are those of one micro-batch on the kept ranks in the order of its way, weight gradients left out; see
@@ -96,9 +146,12 @@ def step(
     held0, left0 = np.zeros(k, np.int64), np.zeros(k, np.int64)
     held, left, clocks = np.zeros(k, np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64)
     backs, pending, extra = np.zeros(pools, np.int64), np.zeros(pools, np.int64), np.zeros(pools, np.int64)
-    ready = np.zeros(n, np.int64)
-    offset, child = np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
+    ready, offset, child = np.zeros(n, np.int64), np.zeros(n + 1, np.int64), np.zeros(n, np.int64)
     made, key = np.zeros(width, np.int32), np.zeros(n, np.int16)
+    tables, back_child = len(back_ops), np.zeros((n, len(back_ops)), np.int64)
+    begins, soon = np.zeros(n + 1, np.int64), np.zeros((n, count), np.int64)
+    lengths, back_weight = np.zeros(n, np.int64), np.zeros(k, np.int32)
+    back_clocks, weights, all_weights = np.zeros(k, np.int64), np.zeros(k, np.int64), np.zeros(k, np.int64)
     for state in range(n_states):
         done = counts[state]
         held0[:], left0[:], backs[:] = 0, 0, 0
@@ -117,11 +170,10 @@ def step(
             if same[i] == 0:
                 at += done[i - 1] - done[i]
         offset[n] = at
-        child[:] = -1
+        child[:], back_child[:] = -1, -1
         label = first[state]
         while label >= 0:
-            time = times[label]
-            label = following[label]
+            time, label = times[label], following[label]
             since = time[k]
             held[:], left[:] = held0, left0
             for g in range(pools):
@@ -153,7 +205,7 @@ def step(
                         for g in range(pools):
                             if pool_rank[g] == r and extra[g] < pending[g] and 0 < pool_dur[g] <= begin - clock:
                                 good = False
-                    if good:
+                    if good and not every:
                         for y in range(n):
                             if (
                                 y != x
@@ -236,13 +288,64 @@ def step(
                         if made[at] >= below:
                             continue
                         at += 1
+                    if tables > 0 and back_child[x, 0] == -1:
+                        for t in range(tables):
+                            size = 0
+                            while size < back_ops.shape[1] and back_ops[t, size] >= 0:
+                                i = back_ops[t, size]
+                                key[size] = count - done[i] - (1 if i == x else 0)
+                                size += 1
+                            back_child[x, t] = find(t, key, size, back_names, back_states, back_slots)
+                            if back_child[x, t] < 0:
+                                back_child[x, 0] = NONE
+                                break
+                    if tables > 0 and back_child[x, 0] == NONE:
+                        break
+                    if tables > 0:
+                        at_i = base
+                        for i in range(1, n):
+                            begins[i] = at_i
+                            if same[i] == 0:
+                                at_i += done[i - 1] - done[i] + (1 if i == x + 1 else 0) - (1 if i == x else 0)
+                        for t in range(tables):
+                            size, mine = 0, 0
+                            while mine < back_ranks.shape[1] and back_ranks[t, mine] >= 0:
+                                q = back_ranks[t, mine]
+                                back_clocks[mine], weights[mine] = clocks[q], -made[k + 1 + only[q]]
+                                back_weight[mine], all_weights[mine] = pool_dur[only[q]], 0
+                                mine += 1
+                            while size < back_ops.shape[1] and back_ops[t, size] >= 0:
+                                b = back_ops[t, size]
+                                for q in range(mine):
+                                    if rank[b] == back_ranks[t, q] and group[b] >= 0:
+                                        all_weights[q] += count
+                                lengths[size] = 0
+                                if size > 0 and back_same[t, size] == 0:
+                                    a, much, later = back_ops[t, size - 1], 0, 0
+                                    for i in range(b, a, -1):
+                                        # Those that wait for op i still have all ops from there to b to do.
+                                        waits = done[i - 1] - done[i] + (1 if i == x + 1 else 0) - (1 if i == x else 0)
+                                        for y in range(waits):
+                                            arrival = max(begin, clocks[rank[i]]) if same[i] else made[begins[i] + y]
+                                            soon[size, much] = arrival + later
+                                            much += 1
+                                        later += dur[i - 1] + lag[i]
+                                    lengths[size] = much
+                                size += 1
+                            possible = fits(
+                                below, back_clocks, begin, weights, all_weights, soon, lengths, size, mine,
+                                 back_weight, back_first[back_child[x, t]], back_following, back_times,
+                            )  # fmt: skip
+                            if not possible:
+                                good = False
+                                break
+                        if not good:
+                            continue
                     to = child[x]
                     if to < 0:
-                        mixed = np.uint64(1469598103934665603)
                         for i in range(n):
                             key[i] = done[i] + (1 if i == x else 0)
-                            mixed = (mixed ^ np.uint64(key[i])) * np.uint64(1099511628211)
-                        slot = np.int64((mixed ^ (mixed >> np.uint64(31))) & np.uint64(mask))
+                        slot = mixed_of(0, key, n) & mask
                         while table[slot] >= 0:
                             other, equal = new_counts[table[slot]], True
                             for i in range(n):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from ..core.problem import Problem
 from ..core.result import Objective
 from . import instance_bound
 from .few_ranks import LATEST, Kept, applies, least
+from .from_the_end import Ends, Layer, ends
 from .paths import Paths, paths
 
 MOST_LABELS = 1 << 18
@@ -69,14 +70,18 @@ def tight_bound(
 ALONE, SHARE = 100, 2
 """The part of the time that is left which one search may take: one over this, for a single rank and for more."""
 
-LOWER, AIMS = 4, 2
+LOWER, AIMS = 4, 3
 """What has to be beaten is lowered to one part in so many of the way, where there are too many labels; and how many
-times that is tried."""
+times at most it is too high, one less for a single rank and for two."""
 
-APART = 3
-"""Eighths of the ranks that kept ranks are apart, at best."""
+APART, THEN_APART = 3, 2
+"""Eighths of the ranks that two kept ranks are apart, at best; and a further one from the nearest of them."""
 
-CANDIDATES, ROUND = 2, 4
+FIRST = 8
+"""What has to be beaten is at first one part in so many of the way, with three ranks or more; then twice as far each
+time, as long as it is not."""
+
+CANDIDATES, ROUND = 2, 10
 """Sets of the same number of ranks that are tried in any case; and more while less than one over this of the time that
 was left is spent on that number."""
 
@@ -89,6 +94,8 @@ class _Search:
     best: int
     known: int
     deadline: float
+    below: dict[tuple[int, ...], Ends | None] = field(default_factory=dict)
+    """What each set of ranks needs from the end on, to beat the highest value asked for."""
 
     def run(self) -> int:
         ranks = self.paths.instance.ranks
@@ -100,7 +107,7 @@ class _Search:
             for more in self._wider(kept):
                 if self.over or (len(found) >= CANDIDATES and (monotonic() - now) * ROUND > self.deadline - now):
                     break
-                found.append((*self._of(more, SHARE), more))
+                found.append((*self._of(more, SHARE, kept), more))
             if not any(settled for _, settled, _ in found):
                 break
             kept = max(found)[2]
@@ -110,7 +117,7 @@ class _Search:
         """Every set of one rank more. First those whose new rank is about three eighths of the ranks from the others:
         found by trial, on V placements; near ranks tell each other little, far ones hardly meet."""
         ranks = self.paths.instance.ranks
-        away = max(1, APART * ranks // 8)
+        away = max(1, (APART if len(kept) == 1 else THEN_APART) * ranks // 8)
         others = set(range(ranks)) - set(kept)
         order = sorted(others, key=lambda rank: (abs(min(abs(rank - k) for k in kept) - away), -rank))
         return [tuple(sorted((*kept, rank))) for rank in order]
@@ -119,17 +126,38 @@ class _Search:
     def over(self) -> bool:
         return self.best >= self.known or monotonic() >= self.deadline
 
-    def _of(self, ranks: tuple[int, ...], share: int) -> tuple[int, bool]:
-        """Best bound of a set of ranks, and whether it is their optimum or all that is asked for."""
+    def _of(self, ranks: tuple[int, ...], share: int, part: tuple[int, ...] = ()) -> tuple[int, bool]:
+        """Best bound of a set of ranks, and whether it is their optimum or all that is asked for.
+
+        `part` are ranks of it of which it is known what they need.
+        """
         kept, proven, failures = Kept(self.paths, ranks), 0, 0
         step = self.known - self.best
-        while not self.over and failures < AIMS:
+        if len(ranks) > 2:
+            step = max(1, step // FIRST)
+        while not self.over and failures < AIMS - (len(ranks) < 3):
             aim = min(self.known, max(self.best, proven) + step)
             now = monotonic()
-            found = least(kept, aim, MOST_LABELS, now + (self.deadline - now) / share)
+            tables = self._tables(part, aim)
+            found = least(kept, aim, MOST_LABELS, now + (self.deadline - now) / share, tables)
             self.best, proven = max(self.best, found.bound), max(proven, found.bound)
             if found.exact or found.bound == self.known:
                 return proven, True
             if found.bound == 0:
                 failures, step = failures + 1, max(1, step // LOWER)
+            elif failures == 0:
+                step *= 2
         return proven, False
+
+    def _tables(self, part: tuple[int, ...], aim: int) -> tuple[Ends, ...]:
+        """What some ranks need from the end on, to beat the aim: found anew where it rises."""
+        if len(part) < 2:
+            return ()
+        old = self.below.get(part)
+        if part not in self.below or (old is not None and old.below < aim):
+            few, layers, now = Kept(self.paths, part), list[Layer](), monotonic()
+            until = now + (self.deadline - now) / SHARE
+            found = least(few, aim, MOST_LABELS, until, layers=layers)
+            self.below[part] = ends(few, layers, aim, MOST_LABELS, until) if found.bound else None
+        table = self.below[part]
+        return () if table is None else (table,)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import Problem
 from adaptpipe.solver.bounds import infeasible, instance_bound
-from adaptpipe.solver.bounds.few_ranks import Kept, applies, least
+from adaptpipe.solver.bounds.few_ranks import LATEST, Kept, applies, least
+from adaptpipe.solver.bounds.from_the_end import Layer, ends
 from adaptpipe.solver.bounds.paths import paths
 from adaptpipe.solver.bounds.tight import tight_bound
 from tests.solver.oracle import optimum
@@ -72,6 +73,39 @@ def test_with_all_ranks_it_is_the_optimum(data: Data, activation: int, draw: st.
     found = least(kept, best + 1, 1 << 20, monotonic() + 60)
     assert (found.bound, found.exact) == (best, True)
     assert bound(problem, known=best) == best
+
+
+@settings(max_examples=100)
+@given(
+    problem_data(max_ranks=3, max_samples=6, families=ONE_WAY, limited=True, sizes=False, units=False),
+    st.integers(1, 9),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_tables_from_the_end_change_nothing_that_counts(
+    data: Data, activation: int, above: int, draw: st.DataObject
+) -> None:
+    """With what some of the ranks need, and without, the same is found, and nothing below the optimum."""
+    retained, slots = draw.draw(st.integers(0, activation)), draw.draw(st.integers(2, 5))
+    data["memory"] |= {"activation": activation, "retained": retained, "static": 0, "reserve": 0}
+    data["memory"]["limit"] = slots * activation
+    problem = Problem.from_dict(data)
+    assume(problem.stages * problem.samples <= 12 and not infeasible(problem))
+    instance = problem.instance(problem.default_sizes())
+    ranks = tuple(range(problem.ranks))
+    parts = draw.draw(st.lists(st.sets(st.sampled_from(ranks), min_size=1).map(sorted).map(tuple), min_size=1))
+    kept = Kept(paths(instance), ranks)
+    best = least(kept, LATEST, 1 << 20, monotonic() + 60).bound
+    for below in (best + 1 + above, best):
+        tables = []
+        for part in parts:
+            few, layers = Kept(paths(instance), part), list[Layer]()
+            least(few, below, 1 << 20, monotonic() + 60, layers=layers)
+            table = ends(few, layers, below, 1 << 20, monotonic() + 60)
+            assert table is not None or (few.only < 0).any()
+            tables += [table] if table else []
+        found = least(kept, below, 1 << 20, monotonic() + 60, tuple(tables))
+        assert (found.bound, found.exact) == (best, below > best)
 
 
 @given(problems())
