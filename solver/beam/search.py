@@ -75,9 +75,9 @@ def beam(
     -----
     Values of the 1.5 B model of Zero Bubble's Table 5 at half of 1F1B's memory, in 0.1 ms, and processor seconds of
     one beam; in brackets what annealing makes of it, and what it reaches from greedy schedules. Linear p8 m24: 20979,
-    the optimum, width 300 in 1 s. Linear p16 m48: 41256, width 300 in 8 s (41091; 41622). V p4 m16: 9823, the optimum.
-    V p8 m24: 14491, width 1000 in 10 s (14481; 14516). V p8 m64: 34733, width 1000 in 29 s (34733). On V p16 a beam of
-    100 ends far above what annealing finds.
+    the optimum, width 300 in 1 s. Linear p16 m48: 41256, width 300 in 8 s (41091; 41688). V p4 m16: 9823, the optimum.
+    V p8 m24: 14491, width 1000 in 10 s (14481; 14516). V p8 m64: 34733, width 1000 in 29 s (34733;
+    34673, so the beam gains nothing here). On V p16 a beam of 100 ends far above what annealing finds.
 
     Examples
     --------
