@@ -35,9 +35,10 @@ ANNEAL_SHARE, OPS_PER_SECOND = 0.5, 100
 """The annealer may take this share of the time that is left, and where CP-SAT comes after it no more than a second for
 so many ops: small problems gain nothing from more."""
 
-WIDE_GAP, BEAM_SHARE = 0.02, 0.6
-"""Gap from which on a beam search is tried, and the share of the time that is left for it. Where memory is so tight,
-the annealer's moves do not get from one arrangement to a better one."""
+WIDE_GAP, BEAM_SHARE, BEAM_OPS_PER_SECOND = 0.02, 0.6, 80
+"""Gap from which on a beam search is tried, and the share of the time that is left for it: where memory is so tight,
+the annealer's moves do not get from one arrangement to a better one. Where CP-SAT comes after it, any gap will do, and
+it may take no more than a second for so many ops."""
 
 TIGHT_SHARE = 0.4
 """Share of the time that is left for the bound of tight memory."""
@@ -279,10 +280,14 @@ class _Run:
         at = self.at
         if at.best is None or self.request.objective != "makespan" or self.request.deterministic or at.value is None:
             return
-        sizes = at.best.schedule.sizes
-        if not self.problem.limited or at.value < (1 + WIDE_GAP) * at.bound_of(sizes):
+        sizes, deadline = at.best.schedule.sizes, self.clock.part(BEAM_SHARE)
+        if not self.problem.limited or at.met:
             return
-        found = beam(self.problem, sizes, deadline=self.clock.part(BEAM_SHARE), known=at.value)
+        if self._alone and at.value < (1 + WIDE_GAP) * at.bound_of(sizes):
+            return
+        if not self._alone:
+            deadline = min(deadline, time.monotonic() + self._ops / BEAM_OPS_PER_SECOND)
+        found = beam(self.problem, sizes, deadline=deadline, known=at.value)
         if found is not None:
             at.take(found, "beam")
 
