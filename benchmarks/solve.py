@@ -30,6 +30,7 @@ from adaptpipe.solver import Problem, Result, solve
 from adaptpipe.solver.core.errors import InputError
 from adaptpipe.solver.methods import METHODS
 from adaptpipe.solver.solving import Progress
+from adaptpipe.solver.warming import warm_up
 
 from . import raw
 from .instances import HERE, load
@@ -162,13 +163,14 @@ def _heuristic(problem: Problem, row: Row, name: str) -> raw.Heuristic:
 
 
 def _uninterrupted(result: Result) -> Result:
-    if result.reason.startswith("interrupted"):
+    if result.interrupted:
         raise Interrupted
     return result
 
 
 def _load_compiled(workers: int) -> None:
     """Have every part of the search in memory before times are taken, on a problem that needs them."""
+    warm_up()
     for row in (Row("v-1.5b-p4-m16-0.5x"), Row("v-1.5b-p4-m16-0.5x", "span")):
         _uninterrupted(solve(load(row.instance), objective=row.objective, time_limit=3, workers=workers))
 

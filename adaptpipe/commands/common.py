@@ -174,6 +174,15 @@ def patience(text: str, after_s: float = 1.0) -> Iterator[None]:
         timer.cancel()
 
 
+def compiled() -> None:
+    """Compile the searches, once after installation, before the clock of any runs."""
+    from adaptpipe.solver.warming import is_warm, warm_up
+
+    if not is_warm():
+        say("compiling the searches; this happens once after installation and takes about a minute …")
+        warm_up()
+
+
 def compilation_notice() -> str:
     """What to say while nothing seems to happen: whether compiled code is there from an earlier run."""
     import adaptpipe.solver as solver
@@ -181,7 +190,7 @@ def compilation_notice() -> str:
     home = os.environ.get("NUMBA_CACHE_DIR") or str(Path(solver.__file__).parent)
     if any(Path(home).rglob("*.nbi")):
         return "loading …"
-    return "compiling the simulator and the search; this happens once after installation and takes some ten seconds …"
+    return "compiling; this happens once after installation …"
 
 
 def require_writable(output: Path | None) -> None:

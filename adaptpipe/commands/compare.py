@@ -12,6 +12,7 @@ from adaptpipe.solver import InputError, NoAnswerError, Problem, Result
 from .common import (
     Goal,
     compilation_notice,
+    compiled,
     emit,
     json_option,
     objective_option,
@@ -60,6 +61,8 @@ def compare(
             raise InputError("--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all")
     if output is not None:
         _make(output)
+    if any(find_method(name).build is None for name in names):
+        compiled()
     with patience(compilation_notice(), 2.0):
         results = solve_all(
             loaded,

@@ -17,6 +17,7 @@ from .common import (
     INTERRUPTED,
     Goal,
     compilation_notice,
+    compiled,
     deterministic_option,
     emit,
     figures,
@@ -79,7 +80,8 @@ def solve(
         from adaptpipe.solver.methods import find_method
         from adaptpipe.solver.solving import solve as find
 
-    find_method(method)
+    if find_method(method).build is None or robust:
+        compiled()
     chosen = (Noise() if noise is None else Noise(noise)) if robust else None
     say(
         f"{loaded.name}: {loaded.ranks} ranks, {loaded.stages} stages, {loaded.samples} samples; "

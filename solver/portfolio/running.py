@@ -31,17 +31,17 @@ GREEDY_SHARE = 0.25
 OVERRUN_S = 1.0
 """Seconds that hand-made schedules may take beyond the limit, so that no answer is worse than one of them."""
 
-ANNEAL_SHARE, OPS_PER_SECOND = 0.5, 100
-"""The annealer may take this share of the time that is left, and where CP-SAT comes after it no more than a second for
-so many ops: small problems gain nothing from more."""
+ANNEAL_SHARE, ANNEAL_SHARE_ALONE, OPS_PER_SECOND = 0.5, 0.4, 100
+"""The annealer may take this share of the time that is left. Where CP-SAT comes after it, it gets no more than a second
+for so many ops, as small problems gain nothing from more; where not, it goes on after the bound of tight memory."""
 
-WIDE_GAP, BEAM_SHARE, BEAM_OPS_PER_SECOND = 0.02, 0.6, 80
-"""Gap from which on a beam search is tried, and the share of the time that is left for it: where memory is so tight,
-the annealer's moves do not get from one arrangement to a better one. Where CP-SAT comes after it, any gap will do, and
-it may take no more than a second for so many ops."""
+TIGHT_SHARE, TIGHT_SHARE_ALONE, WIDE_GAP = 0.4, 0.5, 0.01
+"""Share of the time that is left for the bound of tight memory; where CP-SAT does not come after it, from this gap
+on."""
 
-TIGHT_SHARE = 0.4
-"""Share of the time that is left for the bound of tight memory."""
+BEAM_SHARE, BEAM_OPS_PER_SECOND = 0.6, 80
+"""A beam search may take this share of the time that is left, and no more than a second for so many ops. In larger
+problems than CP-SAT's the annealer does better."""
 
 RIVALS, RIVAL_SHARE = 3, 0.1
 """Divisions of the batch beside the best one that are annealed, and the share of the annealer's time for each."""
@@ -239,7 +239,7 @@ class _Run:
         if self.name == "anneal":
             return 1.0
         if self._alone:
-            return ANNEAL_SHARE if self.problem.limited else 1.0
+            return ANNEAL_SHARE_ALONE if self.problem.limited else 1.0
         ops = self._ops
         return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
 
@@ -270,24 +270,20 @@ class _Run:
         if at.best is None or not self.problem.limited or self.request.deterministic:
             return
         sizes, objective = at.best.schedule.sizes, self.request.objective
-        deadline = self.clock.part(TIGHT_SHARE)
+        if self._alone and at.value is not None and at.value < (1 + WIDE_GAP) * at.bound_of(sizes):
+            return
+        deadline = self.clock.part(TIGHT_SHARE_ALONE if self._alone else TIGHT_SHARE)
         at.raise_bound(sizes, tight_bound(self.problem, sizes, objective, deadline=deadline, known=at.value))
 
     def _beam(self) -> None:
-        """A beam search for the sizes of the best schedule, where that is far above the bound."""
+        """A beam search for the sizes of the best schedule."""
         from ..beam import beam
 
-        at = self.at
-        if at.best is None or self.request.objective != "makespan" or self.request.deterministic or at.value is None:
+        at, memory = self.at, self.problem.limited and self.request.objective == "makespan"
+        if at.best is None or at.met or not memory or self._alone or self.request.deterministic:
             return
-        sizes, deadline = at.best.schedule.sizes, self.clock.part(BEAM_SHARE)
-        if not self.problem.limited or at.met:
-            return
-        if self._alone and at.value < (1 + WIDE_GAP) * at.bound_of(sizes):
-            return
-        if not self._alone:
-            deadline = min(deadline, time.monotonic() + self._ops / BEAM_OPS_PER_SECOND)
-        found = beam(self.problem, sizes, deadline=deadline, known=at.value)
+        deadline = min(self.clock.part(BEAM_SHARE), time.monotonic() + self._ops / BEAM_OPS_PER_SECOND)
+        found = beam(self.problem, at.best.schedule.sizes, deadline=deadline, known=at.value)
         if found is not None:
             at.take(found, "beam")
 
