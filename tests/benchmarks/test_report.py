@@ -180,7 +180,7 @@ def test_ctrl_c_keeps_the_rows_that_are_done(
 
 
 def test_an_interrupted_search_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted = Result("auto", "makespan", None, 0, 0.1, reason="interrupted")
+    interrupted = Result("auto", "makespan", None, 0, 0.1, reason="interrupted", interrupted=True)
     monkeypatch.setattr(solve, "solve", lambda *_, **__: interrupted)
     with pytest.raises(solve.Interrupted):
         solve.run_row(SETS[0].rows[0], 1.0, 1, 0, 1.0, lambda progress: None)
