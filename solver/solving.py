@@ -68,8 +68,9 @@ def solve(
         Moves that each process of the annealer may propose, and moves that the robust search tries; None: as many as
         fit in the time.
     deterministic
-        Count work and not time: the same arguments give the same schedule. The time limit is then a measure of the
-        work, and the time that it takes depends on the machine.
+        Count work and not time, and leave out what can only count time (the bound of tight memory, the beam search):
+        the same arguments give the same schedule. The time limit is then a measure of the work, and the time
+        that it takes depends on the machine.
     robust
         A schedule that is short in the mean under this noise is wanted. What is left of the time, at least half of it,
         is spent on changing the best schedule as planned for it; the result has the figures of both, and its bound and

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
+from typing import Any
 
 from .core.problem import Problem
 
-ENTRIES = frozenset(
-    {
-        "greedy_kernel.run",
-        "kernel.anneal",
-        "kernel.earliest",
-        "kernel.expand",
-        "kernel.replay",
-        "label_kernel.step",
-        "end_kernel.step_back",
-        "order_heads._fill",
-        "paths._pull",
-    }
-)
-"""Compiled functions that are there once all have been used."""
-
 
 def is_warm() -> bool:
-    """Whether compiled code of an earlier run is there, so that nothing will have to be compiled."""
-    home = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent)
-    return {path.name.split("-")[0] for path in home.rglob("*.nbi")} >= ENTRIES
+    """Whether compiled code of an earlier run is there, wherever it is kept, so that nothing will be compiled."""
+    from .anneal.kernel import anneal
+    from .beam.kernel import expand
+    from .bounds.end_kernel import step_back
+    from .bounds.label_kernel import step
+    from .evaluate.kernel import earliest
+    from .heuristics.greedy_kernel import run
+    from .robust.kernel import settle
+
+    entries: tuple[Any, ...] = (earliest, run, anneal, step, step_back, expand, settle)
+    return all(any(Path(each.stats.cache_path).glob(f"*.{each.__name__}-*.nbi")) for each in entries)
 
 
 def warm_up() -> None:

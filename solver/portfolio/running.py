@@ -66,9 +66,10 @@ class _Run:
         self.clock = Clock(request.time_limit, request.deterministic)
         self.reason, self.lack, self.interrupted = "", "", False
         self.choices: Choices | None = None
+        self.at = Incumbent(request, self.clock)
 
     def result(self) -> Result:
-        self.at = at = Incumbent(self.request, self.clock)
+        at = self.at
         try:
             if self.request.method.build is not None:
                 self._only(self.request.method)

@@ -13,25 +13,12 @@ from adaptpipe.solver import Problem, Schedule, check, simulate
 from adaptpipe.solver.beam import beam
 from adaptpipe.solver.beam.way import way_of
 from adaptpipe.solver.bounds import infeasible, instance_bound
+from tests.solver.bounds.test_tight import published
 from tests.solver.oracle import optimum
 from tests.strategies import problem_data
 
 Data = dict[str, Any]
 ONE_WAY = ("linear", "loop", "v", "wave", "explicit")
-
-
-def published(p: int, m: int, slots: int, v: bool) -> Problem:
-    """The 1.5 B model of Zero Bubble's Table 5, in hundreds of microseconds, with room for so many activations."""
-    forward, short, weight = (93, 91, 47) if v else (185, 181, 93)
-    return Problem.from_dict(
-        {
-            "pipeline": {"ranks": p, "placement": "v" if v else "linear", "stages_per_rank": 2 if v else 1},
-            "batch": {"samples": m},
-            "costs": {"forward": forward, "backward_input": short, "backward_weight": weight},
-            "links": {"latency": 6},
-            "memory": {"activation": 201, "retained": 74, "limit": slots * 201},
-        }
-    )
 
 
 def search(problem: Problem, width: int, known: int | None = None, seconds: float = 60) -> Schedule | None:
