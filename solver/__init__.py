@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .core.errors import AdaptPipeError, InputError, NoAnswerError
+    from .core.granularity import Granularity
     from .core.ops import Kind, Op, parse_op
     from .core.placement import Placement, explicit, place
     from .core.problem import Affine, Links, Memory, Problem
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "core.errors": ("AdaptPipeError", "InputError", "NoAnswerError"),
+    "core.granularity": ("Granularity",),
     "core.ops": ("Kind", "Op", "parse_op"),
     "core.placement": ("Placement", "explicit", "place"),
     "core.problem": ("Affine", "Links", "Memory", "Problem"),
@@ -43,6 +45,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "AdaptPipeError",
     "Affine",
+    "Granularity",
     "InputError",
     "Kind",
     "Links",
