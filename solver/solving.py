@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from .core.errors import InputError
+from .core.granularity import ALL, Granularity
 from .core.problem import Problem
 from .core.result import NOT_THERE, Objective, Result
 from .evaluate.noise import Noise
+from .evaluate.simulate import simulate
 from .methods import METHODS, Method, find_method
 from .portfolio.request import Progress, Request
 from .portfolio.running import run
@@ -38,6 +40,7 @@ def solve(
     iterations: int | None = None,
     deterministic: bool = False,
     robust: Noise | None = None,
+    granularity: Granularity = ALL,
 ) -> Result:
     """Find a schedule, and say how good it is proven to be.
 
@@ -76,6 +79,10 @@ def solve(
         is spent on changing the best schedule as planned for it; the result has the figures of both, and its bound and
         gap are still those of the planned value. Where the time is too short, the best schedule as planned stays, and
         `reason` says so.
+    granularity
+        What a search may choose beside the order; bound and gap are those of schedules that keep to it. Without fused
+        backwards every backward is split; without units every W is whole; without sizes the batch is divided
+        near-uniformly. A schedule by name is what it is.
 
     Returns
     -------
@@ -112,10 +119,18 @@ def solve(
         problem.instance(sizes)
     started = time.monotonic()
     share = 1.0 if robust is None else PLAIN_SHARE
+    if chosen.build is not None:
+        granularity = ALL
     plain = run(
         Request(
-            problem, chosen, objective, share * time_limit, workers, seed, sizes, iterations, deterministic, on_progress
+            granularity.restricted(problem), chosen, objective, share * time_limit, workers, seed, sizes, iterations,
+            deterministic, granularity, on_progress,
         )
+    )  # fmt: skip
+    plain = replace(
+        plain,
+        granularity=granularity,
+        timeline=None if plain.timeline is None else simulate(problem, plain.timeline.schedule),
     )
     if robust is None or plain.timeline is None or plain.interrupted:
         return plain
@@ -139,6 +154,7 @@ def compare(
     seed: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
     sizes: tuple[int, ...] | None = None,
+    granularity: Granularity = ALL,
 ) -> tuple[Result, ...]:
     """Solve a problem with several methods; every one has the whole time limit.
 
@@ -150,7 +166,7 @@ def compare(
         The problem.
     methods
         Names; None: all that exist for the problem. A named one that does not gives a result without a schedule.
-    objective, time_limit, workers, seed, on_progress, sizes
+    objective, time_limit, workers, seed, on_progress, sizes, granularity
         As for `solve`.
 
     Raises
@@ -182,6 +198,7 @@ def compare(
                     seed=seed,
                     on_progress=on_progress,
                     sizes=sizes,
+                    granularity=granularity,
                 )
             )
         except InputError as error:
@@ -189,9 +206,16 @@ def compare(
                 raise
             if methods is not None:
                 results.append(_missing(method, objective, str(error)))
-    proven = max((r.bound for r in results if r.proven_for == "problem"), default=0)
+    # What is proven without some choices need not hold for a schedule that has them.
+    proven: dict[Granularity, int] = {}
+    for r in results:
+        if r.proven_for == "problem":
+            proven[r.granularity] = max(r.bound, proven.get(r.granularity, 0))
     return tuple(
-        replace(r, bound=proven, proven_for="problem") if r.timeline and r.bound <= proven else r for r in results
+        replace(r, bound=proven[r.granularity], proven_for="problem")
+        if r.timeline and r.bound <= proven.get(r.granularity, -1)
+        else r
+        for r in results
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import wraps
+from itertools import groupby
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ParamSpec
@@ -18,7 +19,7 @@ import typer
 from adaptpipe.solver import AdaptPipeError, InputError, NoAnswerError
 
 if TYPE_CHECKING:
-    from adaptpipe.solver import Problem, Timeline
+    from adaptpipe.solver import Problem, Schedule, Timeline
 
 NO, USAGE, RANK_FAILED, INTERRUPTED = 1, 2, 3, 130
 """Exit codes other than 0: the answer is no; bad input or usage; a rank failed; interrupted."""
@@ -72,6 +73,26 @@ deterministic_option = Annotated[
     bool,
     typer.Option(
         "--deterministic", help="Count work, not time: same arguments, same schedule. The limit then is one on work."
+    ),
+]
+
+
+def _granularity(text: str) -> str:
+    from adaptpipe.solver import Granularity
+
+    try:
+        return str(Granularity.parse(text))
+    except InputError as error:
+        raise typer.BadParameter(str(error).removeprefix("granularity: ")) from None
+
+
+granularity_option = Annotated[
+    str,
+    typer.Option(
+        "--granularity",
+        metavar="A,B,…",
+        callback=_granularity,
+        help="What a search may choose beside the order: fused, units, sizes; all; none.",
     ),
 ]
 json_option = Annotated[bool, typer.Option("--json", help="One JSON object on stdout; everything else goes to stderr.")]
@@ -221,7 +242,8 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
         ("span bubble", f"{timeline.span_bubble:.2%}"),
         ("utilisation", f"{timeline.utilisation:.2%}"),
         ("messages", f"{timeline.messages:,}"),
-        ("micro-batches", f"{timeline.schedule.microbatches} of {_sizes(timeline)} samples"),
+        ("micro-batches", f"{timeline.schedule.microbatches} of {sizes_text(timeline.schedule)} samples"),
+        ("backwards", f"{timeline.schedule.fused:.0%} fused, {timeline.schedule.cut:.0%} with W in several ranges"),
         ("peak memory", peaks(problem, timeline.peak_memory)),
     ]
     if problem.limited:
@@ -229,9 +251,25 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
     return rows
 
 
-def _sizes(timeline: Timeline) -> str:
-    low, high = min(timeline.schedule.sizes), max(timeline.schedule.sizes)
-    return str(low) if low == high else f"{low} to {high}"
+MOST_RUNS = 16
+"""Runs of equal micro-batch sizes beyond which only the least and the largest are shown."""
+
+
+def sizes_text(schedule: Schedule, longest: int = MOST_RUNS) -> str:
+    """Micro-batch sizes as text: runs of equal ones where they are few, else from the least to the largest.
+
+    Examples
+    --------
+    >>> from adaptpipe.solver import Schedule, place
+    >>> sizes_text(Schedule(place("linear", 1), (1, 2, 4, 4, 4), ((),)))
+    '1, 2, 4 x 3'
+    """
+    runs = [(size, len(list(run))) for size, run in groupby(schedule.sizes)]
+    if len(runs) == 1:
+        return str(runs[0][0])
+    if len(runs) > longest:
+        return f"{min(schedule.sizes)} to {max(schedule.sizes)}"
+    return ", ".join(str(size) if count == 1 else f"{size} x {count}" for size, count in runs)
 
 
 def peaks(problem: Problem, values: Sequence[int | None]) -> str:

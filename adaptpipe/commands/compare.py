@@ -7,19 +7,21 @@ from typing import Annotated
 
 import typer
 
-from adaptpipe.solver import InputError, NoAnswerError, Problem, Result
+from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Result
 
 from .common import (
     Goal,
     compilation_notice,
     compiled,
     emit,
+    granularity_option,
     json_option,
     objective_option,
     patience,
     problem_argument,
     say,
     seed_option,
+    sizes_text,
     table,
     time_limit_option,
     workers_option,
@@ -28,7 +30,7 @@ from .solve import progress_line
 
 COLUMNS = (
     "method", "status", "makespan", "bubble of makespan", "bubble of span", "peak memory", "messages",
-    "parameter copies", "gap", "time",
+    "parameter copies", "sizes", "fused", "cut", "gap", "time",
 )  # fmt: skip
 
 
@@ -42,6 +44,7 @@ def compare(
     time_limit: time_limit_option = 60.0,
     workers: workers_option = 2,
     seed: seed_option = 0,
+    granularity: granularity_option = "all",
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Write table, schedules and charts.", show_default=False),
@@ -71,6 +74,7 @@ def compare(
             time_limit=time_limit,
             workers=workers,
             seed=seed,
+            granularity=Granularity.parse(granularity),
             on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
         )
     rows = [_row(loaded, result) for result in results]
@@ -112,6 +116,9 @@ def _print(problem: Problem, results: tuple[Result, ...]) -> None:
                 in_unit(max(timeline.peak_memory), problem.memory.unit),
                 f"{timeline.messages:,}",
                 str(problem.placement.directions),
+                sizes_text(timeline.schedule, 1),
+                f"{timeline.schedule.fused:.0%}",
+                f"{timeline.schedule.cut:.0%}",
                 "unknown" if result.gap is None else f"{result.gap:.2%}",
                 f"{result.time_s:.2f} s",
             ]

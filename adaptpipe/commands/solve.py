@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptpipe.solver import InputError, NoAnswerError, Problem, Result
+from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Result
 
 from .common import (
     INTERRUPTED,
@@ -21,6 +21,7 @@ from .common import (
     deterministic_option,
     emit,
     figures,
+    granularity_option,
     iterations_option,
     json_option,
     objective_option,
@@ -48,6 +49,7 @@ def solve(
     time_limit: time_limit_option = 60.0,
     workers: workers_option = 2,
     seed: seed_option = 0,
+    granularity: granularity_option = "all",
     iterations: iterations_option = None,
     deterministic: deterministic_option = False,
     robust: Annotated[
@@ -98,6 +100,7 @@ def solve(
             iterations=iterations,
             deterministic=deterministic,
             robust=chosen,
+            granularity=Granularity.parse(granularity),
             on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
         )
     if result.timeline is not None and output is not None:

@@ -81,3 +81,7 @@ def _sum(costs: tuple[Cost, ...]) -> Cost:
         return sum(cost for cost in costs if isinstance(cost, int))
     parts = [cost if isinstance(cost, Affine) else Affine(cost, 0) for cost in costs]
     return Affine(sum(part.fixed for part in parts), sum(part.per_sample for part in parts))
+
+
+ALL, NONE = Granularity(), Granularity(fused=False, units=False, sizes=False)
+"""Everything is chosen; nothing but the order is."""

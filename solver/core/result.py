@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
 
+from .granularity import ALL, Granularity
+
 if TYPE_CHECKING:
     from ..evaluate.noise import Noise
     from ..evaluate.timeline import Timeline
@@ -32,7 +34,8 @@ NOT_THERE, OVER_LIMIT = "n/a", "over limit"
 """Why a named schedule is missing: it does not exist for the placement or the batch; it breaks the memory limit."""
 
 FIGURES = (
-    "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages", "unit",
+    "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages",
+    "microbatch_sizes", "fused", "cut", "unit",
 )  # fmt: skip
 """Keys of `Timeline.row`; None in the row of a result without a timeline."""
 
@@ -113,6 +116,8 @@ class Result:
         `NOT_THERE` or `OVER_LIMIT`, where a named schedule is missing for that.
     interrupted
         Whether Ctrl-C ended the search; the best so far is the answer then.
+    granularity
+        What was to be chosen beside the order; `bound` holds for schedules that keep to it.
     robustness
         Where a robust schedule was asked for: figures under noise of it, and of the best schedule as planned.
     """
@@ -128,6 +133,7 @@ class Result:
     infeasible: bool = False
     lack: str = ""
     interrupted: bool = False
+    granularity: Granularity = ALL
     robustness: Robustness | None = None
 
     @property
@@ -181,6 +187,7 @@ class Result:
             "method": self.method,
             "found_by": self.found_by or self.method,
             "objective": self.objective,
+            "granularity": str(self.granularity),
             "bound": self.bound,
             "gap": self.gap,
             "proven_for": self.proven_for,

@@ -128,6 +128,48 @@ class Schedule:
         """Whether any backward is split into I and W."""
         return bool((self.table.kind == Kind.I).any())
 
+    @property
+    def fused(self) -> float:
+        """Share of the backwards that are fused."""
+        whole, halves = (int((self.table.kind == kind).sum()) for kind in (Kind.B, Kind.I))
+        return whole / (whole + halves) if whole + halves else 0.0
+
+    @property
+    def cut(self) -> float:
+        """Share of the weight gradients, those of fused backwards included, that run in more than one range."""
+        table = self.table
+        weights = table.kind == Kind.W
+        names = table.stage[weights] * self.microbatches + table.microbatch[weights]
+        several = int((np.unique(names, return_counts=True)[1] > 1).sum())
+        backwards = int(((table.kind == Kind.B) | (table.kind == Kind.I)).sum())
+        return several / backwards if backwards else 0.0
+
+    def split(self) -> Schedule:
+        """This schedule with every fused backward split: W comes right after its I.
+
+        Examples
+        --------
+        >>> from adaptpipe.solver.core.placement import place
+        >>> schedule = Schedule.parse(place("linear", 1), [1], [["0F0", "0B0"]])
+        >>> " ".join(map(str, schedule.split().ops[0]))
+        '0F0 0I0 0W0'
+        """
+        if not self.fused:
+            return self
+        rows = (
+            tuple(
+                part
+                for op in row
+                for part in (
+                    (Op(op.stage, Kind.I, op.microbatch), Op(op.stage, Kind.W, op.microbatch))
+                    if op.kind is Kind.B
+                    else (op,)
+                )
+            )
+            for row in self.ops
+        )
+        return Schedule(self.placement, self.sizes, tuple(rows))
+
     @classmethod
     def load(cls, path: str | Path) -> Schedule:
         """Read a schedule file.

@@ -113,6 +113,9 @@ class Timeline:
             "utilisation": round(self.utilisation, 6),
             "peak_memory": list(self.peak_memory),
             "messages": self.messages,
+            "microbatch_sizes": list(self.schedule.sizes),
+            "fused": round(self.schedule.fused, 6),
+            "cut": round(self.schedule.cut, 6),
             "unit": self.problem.unit,
         }
 

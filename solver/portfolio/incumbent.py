@@ -65,6 +65,10 @@ class Incumbent:
         """Best schedule with these sizes."""
         return self._schedules.get(sizes)
 
+    def allowed(self, schedule: Schedule) -> Schedule:
+        """A schedule as the granularity asks for it: without fused backwards, where they are not to be chosen."""
+        return schedule if self._request.granularity.fused else schedule.split()
+
     def take(self, schedule: Schedule, found_by: str) -> None:
         """Simulate a schedule, and keep it if it is better."""
         self.keep(simulate(self.problem, schedule), found_by)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..core.granularity import Granularity
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..methods import Method
@@ -42,7 +43,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call of `solve`; its parameters mean the same there."""
+    """A call of `solve`; its parameters mean the same there. The problem is the one that the granularity leaves."""
 
     problem: Problem
     method: Method
@@ -53,6 +54,7 @@ class Request:
     sizes: Sizes | None
     iterations: int | None
     deterministic: bool
+    granularity: Granularity
     on_progress: Callable[[Progress], None] | None
 
 

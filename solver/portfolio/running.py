@@ -109,7 +109,9 @@ class _Run:
             self._greedy()
         if self.at.best is None:
             for sizes in self._promising()[:1]:
-                self.at.take(one_by_one(self.problem, sizes), "one-by-one")
+                self._offer(one_by_one(self.problem, sizes), "one-by-one")
+        if self.at.best is None:
+            return  # only where fused backwards, which are not to be chosen, would be needed
         if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
             self._anneal(self._anneal_share())
         if self.name in ("auto", "cpsat") and not self.at.met:
@@ -185,9 +187,13 @@ class _Run:
             except InputError:
                 # It does not exist for this placement, or for these sizes.
                 continue
-            timeline = simulate(self.problem, schedule)
-            if not over_limit(timeline):
-                at.keep(timeline, method.name)
+            self._offer(schedule, method.name)
+
+    def _offer(self, schedule: Schedule, name: str) -> None:
+        """Take over a schedule by construction, if it keeps the limits."""
+        timeline = simulate(self.problem, self.at.allowed(schedule))
+        if not over_limit(timeline):
+            self.at.keep(timeline, name)
 
     def _greedy(self) -> None:
         from ..heuristics.greedy import greedy

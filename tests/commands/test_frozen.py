@@ -19,6 +19,7 @@ GOLDEN = Path(__file__).parent / "command_line.json"
 RESULT_KEYS = {
     "status", "method", "found_by", "objective", "makespan", "span", "bound", "gap", "bubble", "span_bubble",
     "utilisation", "peak_memory", "messages", "time_s", "unit", "proven_for", "reason",
+    "granularity", "microbatch_sizes", "fused", "cut",
 }  # fmt: skip
 
 
@@ -72,7 +73,10 @@ def test_json_keys(tmp_path: Path) -> None:
     problem, schedule = write_problem(tmp_path), write_schedule(tmp_path)
     assert set(answer(call("solve", problem, "--json"))) == RESULT_KEYS | {"problem"}
     simulated = answer(call("simulate", problem, schedule, "--json"))
-    assert set(simulated) == RESULT_KEYS - {"found_by", "proven_for", "reason"} | {"problem", "over_limit"}
+    assert set(simulated) == RESULT_KEYS - {"found_by", "proven_for", "reason", "granularity"} | {
+        "problem",
+        "over_limit",
+    }
     assert set(answer(call("check", problem, schedule, "--json"))) == {"problem", "valid", "violations"}
     compared = answer(call("compare", problem, "--methods", "1f1b,zb-v", "--json"))
     assert set(compared) == {"problem", "rows"}
@@ -92,6 +96,7 @@ def test_json_keys(tmp_path: Path) -> None:
         (["solve", "p.toml", "--time-limit", "nan"], "nan is not a positive number of seconds"),
         (["solve", "p.toml", "--workers", "0"], "Invalid value for '--workers'"),
         (["solve", "p.toml", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["solve", "p.toml", "--granularity", "fused,unit"], "'unit' is none of fused, units, sizes, all, none"),
         (["solve", "p.toml", "--objective", "money"], "Invalid value for '--objective'"),
     ],
 )
