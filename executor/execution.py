@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,8 +15,33 @@ from adaptpipe.solver import Kind, Op
 from .message import Message, nbytes
 from .program import Pass, Program, Receive, Run, Send
 from .report import OpRecord
-from .runner import StageRunner, detached
+from .runner import detached
 from .transport import Transport
+
+
+class Runner(Protocol):
+    """What runs the ops of one stage: see `StageRunner`, which does so for real."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def held_by(self, microbatch: int) -> int: ...
+
+    def forward(
+        self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
+    ) -> Message: ...
+
+    def outputs(self, inputs: Message, target: object, weight: float) -> Message: ...
+
+    def backward(self, microbatch: int, gradients: Message | None, split: bool) -> Message: ...
+
+    def weights(self, microbatch: int) -> None: ...
+
+    def assert_done(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class Execution:
@@ -48,7 +74,7 @@ class Execution:
         self,
         program: Program,
         rank: int,
-        runners: Mapping[int, StageRunner],
+        runners: Mapping[int, Runner],
         transport: Transport,
         inputs: Sequence[Message],
         targets: Sequence[object],
@@ -104,7 +130,7 @@ class Execution:
         self.peak_bytes = max(self.peak_bytes, sum(each.held_bytes for each in self._runners.values()))
         self.records.append(OpRecord(op, start, end, held, nbytes(self._made)))
 
-    def _forward(self, op: Op, runner: StageRunner) -> Message:
+    def _forward(self, op: Op, runner: Runner) -> Message:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last
         inputs = self._inputs[j] if is_batch else self._arrived.pop((True, op.stage, j))
         target = self._targets[j] if is_last else None
@@ -121,6 +147,6 @@ class Execution:
         self.loss = loss.detach() if self.loss is None else self.loss + loss.detach()
         return ()
 
-    def _backward(self, op: Op, runner: StageRunner) -> Message:
+    def _backward(self, op: Op, runner: Runner) -> Message:
         gradients = self._arrived.pop((False, op.stage, op.microbatch)) if op.stage < self._last else None
         return runner.backward(op.microbatch, gradients, split=op.kind is Kind.I)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -15,20 +12,18 @@ from torch import nn
 from adaptpipe.solver import InputError, Problem, Schedule
 
 from .execution import Execution
-from .failures import blame
 from .lowering import forward_only, lower
 from .message import Message
 from .program import Program
-from .report import StepReport
 from .rows import as_inputs, cut, evaluation_sizes
 from .runner import Loss, StageRunner
+from .session import Session
 from .startup import agree, check_stages, device_of
-from .transport import connect
 
 __all__ = ["Loss", "Pipeline"]
 
 
-class Pipeline:
+class Pipeline(Session):
     """Runs a schedule's ops on this rank's stages, and moves tensors between ranks.
 
     All ranks of the default process group make one together, with the same problem and schedule, and call its methods
@@ -75,52 +70,20 @@ class Pipeline:
         *,
         timeout_s: float = 60.0,
     ) -> None:
-        self._rank = dist.get_rank()
+        rank = dist.get_rank()
 
         def prepare() -> Program:
             program = lower(problem, schedule)
-            check_stages(program.placement, self._rank, stages)
+            check_stages(program.placement, rank, stages)
             return program
 
-        self._program = agree(prepare, lambda program: program.fingerprint)
-        placement = self._program.placement
-        self._first_rank, self._loss_rank = placement.stages[0][0], placement.stages[0][-1]
-        device = device_of(stages)
-        self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
-        self._runners = {
-            stage: StageRunner(stage, module, loss_fn if stage == placement.stage_count - 1 else None)
+        program = agree(prepare, lambda program: program.fingerprint)
+        last = program.placement.stage_count - 1
+        runners = {
+            stage: StageRunner(stage, module, loss_fn if stage == last else None)
             for stage, module in sorted(stages.items())
         }
-        self._transport = connect(self._program.routes, timeout_s=timeout_s, device=device)
-        self._steps = 0
-        self._report: StepReport | None = None
-        self._failed = self._closed = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def program(self) -> Program:
-        """What `step` runs."""
-        return self._program
-
-    @property
-    def report(self) -> StepReport:
-        """Times and bytes of this rank's last step.
-
-        Raises
-        ------
-        InputError
-            If there has been no step.
-        """
-        if self._report is None:
-            raise InputError("report: there has been no step; call step first")
-        return self._report
+        super().__init__(program, runners, timeout_s=timeout_s, device=device_of(stages))
 
     def step(self, batch: object, target: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
@@ -152,21 +115,7 @@ class Pipeline:
         """
         begin = time.perf_counter()
         self._ensure_usable()
-        execution = self._start(self._program, batch, target)
-        self._transport.received.reset_peak()
-        with self._guard(execution), torch.enable_grad():
-            execution.run()
-            loss = self._end(execution)
-        self._report = StepReport(
-            step=self._steps,
-            loss=loss,
-            records=tuple(execution.records),
-            peak_bytes=execution.peak_bytes,
-            received_bytes=self._transport.received.peak,
-            step_s=time.perf_counter() - begin,
-        )
-        self._steps += 1
-        return loss
+        return self._train(self._start(self._program, batch, target), begin)
 
     def evaluate(self, batch: object, target: object, sizes: Sequence[int] | None = None) -> float:
         """Mean loss of a batch of any size, without gradients.
@@ -203,14 +152,6 @@ class Pipeline:
             execution.run()
             return self._end(execution)
 
-    def close(self) -> None:
-        """Give the modules their own forward back, and end the channels. May be called twice."""
-        if not self._closed:
-            self._closed = True
-            for runner in self._runners.values():
-                runner.close()
-            self._transport.close()
-
     def _start(self, program: Program, batch: object, target: object) -> Execution:
         inputs: tuple[Message, ...] = ()
         targets: tuple[object, ...] = ()
@@ -220,37 +161,4 @@ class Pipeline:
             inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
         if self._rank == self._loss_rank:
             targets = cut("target", target, program.sizes)
-        self._transport.begin(program.orders)
-        return Execution(program, self._rank, self._runners, self._transport, inputs, targets)
-
-    def _end(self, execution: Execution) -> float:
-        """Check that nothing is left, and tell every rank the loss."""
-        for runner in self._runners.values():
-            runner.assert_done()
-        self._transport.flush()
-        value = torch.zeros(1, dtype=torch.float64, device=self._meeting_place)
-        if execution.loss is not None:
-            value.fill_(execution.loss.item())
-        dist.broadcast(value, src=self._loss_rank)
-        return value.item()
-
-    def _ensure_usable(self) -> None:
-        if self._closed or self._failed:
-            state = "is closed" if self._closed else "has failed"
-            raise InputError(f"step {self._steps}: the pipeline {state}; make a new one")
-
-    @contextmanager
-    def _guard(self, execution: Execution | None = None) -> Iterator[None]:
-        """Turn what goes wrong inside into the error that says where, and let go of everything."""
-        try:
-            yield
-        except BaseException as error:
-            self._failed = True
-            for runner in self._runners.values():
-                runner.clear()
-            if not isinstance(error, Exception):  # Ctrl-C, or the end of the process
-                raise
-            at = None if execution is None else execution.at
-            if at is None:
-                raise blame(error, self._rank, step=self._steps) from error
-            raise blame(error, self._rank, at.stage, at.kind.name, at.microbatch, self._steps) from error
+        return self._begin(program, inputs, targets)

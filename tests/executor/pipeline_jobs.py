@@ -15,6 +15,7 @@ from torch import nn
 
 from adaptpipe.executor.pipeline import Pipeline
 from adaptpipe.executor.report import StepReport
+from adaptpipe.executor.runner import StageRunner
 from adaptpipe.solver import AdaptPipeError, Problem, Schedule
 
 from .stage_sets import SETS, Model, gpt_whole, run_whole
@@ -103,6 +104,7 @@ def alternate(rank: int, world: int, case: Case) -> list[tuple[float, float]]:
             losses.append((pipeline.step(model.batch, model.target), large))
         losses.append((pipeline.evaluate(model.batch, model.target), large))
         for runner in pipeline._runners.values():
+            assert isinstance(runner, StageRunner)
             assert not runner._held
             assert not runner.held_bytes
     for s, module in mine.items():
