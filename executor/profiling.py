@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from adaptpipe.solver import Kind, Measurement, Op, Part, Placement, Problem, Profile, Schedule
 
+from .delays import message_delays
 from .pipeline import Loss, Pipeline
 from .report import OpRecord
 from .transport import WINDOW
@@ -81,7 +82,7 @@ def measure(
                     if step:
                         everyone = _gather(pipeline.report.records)
                         _collect(everyone, found[size])
-                        delays[size] += _delays(placement, everyone)
+                        delays[size] += message_delays(placement, everyone)
     for buffer, value in saved:
         buffer.copy_(value)
     for parameter, grad in grads:
@@ -179,30 +180,6 @@ def _collect(everyone: Sequence[Sequence[OpRecord]], found: dict[Kind, _Samples]
             samples.seconds[record.op.stage].append(record.end_s - record.start_s)
             samples.held[record.op.stage].append(record.held_bytes)
             samples.message[record.op.stage].append(record.message_bytes)
-
-
-def _delays(placement: Placement, everyone: Sequence[Sequence[OpRecord]]) -> list[float]:
-    """Seconds from the end of an op to the start of one on another rank that was waiting for it alone."""
-    ends = {
-        (record.op.stage, "F" if record.op.kind is Kind.F else "B", record.op.microbatch): record.end_s
-        for records in everyone
-        for record in records
-        if record.op.kind is not Kind.W
-    }
-    delays = []
-    for records in everyone:
-        free = 0.0
-        for record in records:
-            op, row = record.op, "F" if record.op.kind is Kind.F else "B"
-            source = (op.stage - 1 if row == "F" else op.stage + 1, row, op.microbatch)
-            sent = ends.get(source)
-            crosses = sent is not None and op.kind is not Kind.W
-            if crosses and sent is not None and free and free < sent:
-                here = placement.stages[0][op.stage]
-                if placement.stages[0][source[0]] != here:
-                    delays.append(record.start_s - sent)
-            free = record.end_s
-    return delays
 
 
 def _measurement(stage: int, size: int, found: Mapping[Kind, _Samples]) -> Measurement:
