@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,6 +55,7 @@ def run(
                     "run": [row.as_dict() for row in rows],
                     "ratio": rows[1].measured_s / rows[0].measured_s,
                     "result": outcome.ours.row(),
+                    "worth": None if outcome.worth is None else asdict(outcome.worth),
                     "out": str(folder),
                 }
             )
@@ -165,6 +166,8 @@ def _write(spec: RunSpec, outcome: Outcome) -> Path:
 
 
 def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> None:
+    from .worth import lines
+
     table(
         ["", *(row.name for row in rows)],
         [
@@ -189,6 +192,8 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
         f"ours is {outcome.ours.standing} at the prices measured"
     )
     print(f"share of the parameters whose gradient W computes, by stage: {deferred}; the others' is part of I")
+    for line in lines(outcome.ours, outcome.worth):
+        print(line)
     low, high = rows[1].spread_s
     if abs(measured - predicted) * rows[0].measured_s > (high - low) / 2:
         print("the two ratios differ by more than half the spread of the steps: other load, or costs that have changed")

@@ -31,8 +31,10 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Steps to train under each schedule; AdamW's learning rate; seed of weights and batches.
     data
         A text file; "" is the documentation that ships with CPython.
-    method, objective, time_limit
+    method, objective, granularity, time_limit
         How our schedule is found, as in `adaptpipe solve`; the limit in seconds.
+    weight_units
+        Units that a stage's weight gradient is measured in, and may be cut into.
     baseline
         The schedule to compare with; "" is the usual one of the placement: 1F1B (linear), Interleaved1F1B (loop),
         ZB-V (v), else GPipe.
@@ -58,6 +60,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str = ""
     method: str = "auto"
     objective: Literal["makespan", "span"] = "makespan"
+    granularity: str = "all"
+    weight_units: Annotated[int, msgspec.Meta(ge=1, le=256)] = 4
     time_limit: Seconds = 10.0
     baseline: str = ""
     memory_limit: Literal["baseline", "none"] | Annotated[int, msgspec.Meta(ge=1, le=2**53)] = "baseline"

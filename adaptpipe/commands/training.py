@@ -25,11 +25,13 @@ from adaptpipe.models import (
     split_text,
     training_batches,
 )
-from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result, Schedule, check
+from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Profile, Result, Schedule, check
+from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve
 
 from .run_file import RunSpec
+from .worth import Worth, worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,13 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that rank 0 brings home: the problem measured, both results, both trainings."""
+    """Everything that rank 0 brings home: the problem measured, both results, what it is worth, both trainings."""
 
     profile: Profile
     problem: Problem
     baseline: Result
     ours: Result
+    worth: Worth | None
     trained: tuple[Trained, Trained]
 
 
@@ -102,6 +105,7 @@ def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], 
         raise InputError(
             f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
         )
+    Granularity.parse(spec.granularity)
     bare = bare_problem(spec.place(), spec.samples, spec.microbatch_sizes)
     for key, name in (("baseline", spec.baseline_name), ("method", spec.method)):
         method = find_method(name)
@@ -143,8 +147,8 @@ def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:
     return measure(placement, stages, next_byte_loss, batch_of, sizes, timeout_s=spec.timeout_s)
 
 
-def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result]:
-    """Problem, baseline and our schedule.
+def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Worth | None]:
+    """Problem, baseline, our schedule, and what its choices are worth.
 
     Raises
     ------
@@ -164,13 +168,17 @@ def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result]:
         limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
     problem = replace(free, memory=replace(free.memory, limit=limits))
     _tell(0, f"solving for at most {spec.time_limit:g} s")
-    ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit)
+    granularity = Granularity.parse(spec.granularity)
+    ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit, granularity=granularity)
     if ours.timeline is None:
         raise NoAnswerError(f"{ours.method}: {ours.reason}")
     over = check(problem, baseline.schedule)
     if over:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {over[0].message}; raise memory_limit")
-    return problem, baseline, ours
+    if granularity == NONE or find_method(spec.method).build is not None:
+        return problem, baseline, ours, None
+    _tell(0, f"solving with fewer choices for at most {spec.time_limit:g} s, to tell what they are worth")
+    return problem, baseline, ours, worth(problem, ours, spec.time_limit)
 
 
 def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoAnswerError | None:
@@ -189,11 +197,11 @@ def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoA
     if isinstance(planned, InputError | NoAnswerError):
         return planned if rank == 0 else None
     assert isinstance(planned, tuple)
-    problem, baseline, ours = planned
+    problem, baseline, ours, value = planned
     names = " and ".join(result.found_by or result.method for result in (baseline, ours))
     _tell(rank, f"training {spec.steps} steps each under {names}, in turns")
     first, second = _train(rank, spec, config, parts, text, problem, (baseline.schedule, ours.schedule))
-    return Outcome(profile, problem, baseline, ours, (first, second)) if rank == 0 else None
+    return Outcome(profile, problem, baseline, ours, value, (first, second)) if rank == 0 else None
 
 
 def _tell(rank: int, text: str) -> None:
