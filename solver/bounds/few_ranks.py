@@ -110,7 +110,7 @@ class Kept:
         for k, rank in enumerate(ranks):
             mine = [s for s in stages if int(owner[s]) == rank]
             if all(instance.retained[s, 0] <= instance.activation[s, 0] for s in mine):
-                self.cool[k] = Rank(paths, rank).cool(tail)
+                self.cool[k] = Rank(paths, rank).cool_alike(tail)
         self.only = _column(
             [
                 int(np.flatnonzero(self.pool_rank == k)[0]) if (self.pool_rank == k).sum() == 1 else -1

@@ -17,16 +17,13 @@ class Pieces:
     ----------
     ticks, held
         Time and bytes of each piece, shape (n,).
-    divisible
-        Whether a part of a piece may count, with its share of the bytes.
     """
 
     ticks: Array
     held: Array
-    divisible: bool = False
 
     def __add__(self, other: Pieces) -> Pieces:
-        return Pieces(np.concatenate([self.ticks, other.ticks]), np.concatenate([self.held, other.held]), True)
+        return Pieces(np.concatenate([self.ticks, other.ticks]), np.concatenate([self.held, other.held]))
 
     @property
     def equal(self) -> bool:
@@ -37,15 +34,16 @@ class Pieces:
 def most(pieces: Pieces, room: int) -> int:
     """At least the largest total time of pieces that fit into `room` bytes together.
 
-    Pieces that all hold the same are counted, the longest first, which is exact; otherwise the knapsack's linear
-    relaxation is solved (densest first, a part of the last), which is never below the true value.
+    As many pieces are counted as the smallest holds room for, the longest first: exact where all hold the same. Else
+    the knapsack's linear relaxation is solved, too (densest first, a part of the last), which is never below the true
+    value either; the lesser of the two holds.
 
     Examples
     --------
     >>> most(Pieces(np.array([5, 5, 4]), np.array([3, 3, 3])), 7)
     10
     """
-    return int(_table(pieces, np.array([room], dtype=np.int64))[0])
+    return int(table(pieces, np.array([room], dtype=np.int64))[0])
 
 
 def most_of_two(first: Pieces, second: Pieces, room: int, forced: int = 0) -> int:
@@ -60,20 +58,20 @@ def most_of_two(first: Pieces, second: Pieces, room: int, forced: int = 0) -> in
     fit = min(len(longest), max(room, 0) // each)
     counts = np.arange(min(forced, fit), fit + 1)
     sums = np.concatenate([[0], np.cumsum(longest)])
-    return int((sums[counts] + _table(second, room - counts * each)).max())
+    return int((sums[counts] + table(second, room - counts * each)).max())
 
 
-def _table(pieces: Pieces, rooms: Array) -> Array:
+def table(pieces: Pieces, rooms: Array) -> Array:
     """`most` for many rooms."""
     free = int(pieces.ticks[pieces.held == 0].sum())
     ticks, held = pieces.ticks[pieces.held > 0], pieces.held[pieces.held > 0]
     if len(ticks) == 0:
         return np.full(len(rooms), free, dtype=np.int64)
     rooms = np.clip(rooms, 0, int(held.sum()))
-    if pieces.equal and not pieces.divisible:
-        sums = np.concatenate([[0], np.cumsum(np.sort(ticks)[::-1])])
-        counted: Array = free + sums[np.minimum(rooms // held[0], len(ticks))]
-        return counted
+    sums = np.concatenate([[0], np.cumsum(np.sort(ticks)[::-1])])
+    counted: Array = sums[np.minimum(rooms // held.min(), len(ticks))]
+    if pieces.equal:
+        return free + counted
     order = np.argsort(-(ticks / held), kind="stable")
     ticks, held = ticks[order], held[order]
     time, room = np.concatenate([[0], np.cumsum(ticks)]), np.concatenate([[0], np.cumsum(held)])
@@ -82,4 +80,5 @@ def _table(pieces: Pieces, rooms: Array) -> Array:
     partial = whole < len(ticks)
     index = np.minimum(whole, len(ticks) - 1)
     part = np.ceil(ticks[index] * ((rooms - room[whole]) / held[index])).astype(np.int64) + 1
-    return free + time[whole] + np.where(partial, np.minimum(part, ticks[index]), 0)
+    packed: Array = time[whole] + np.where(partial, np.minimum(part, ticks[index]), 0)
+    return free + np.minimum(counted, packed)

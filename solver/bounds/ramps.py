@@ -9,7 +9,8 @@ import numpy as np
 
 from ..core.instance import UNLIMITED
 from ..core.schedule import Array
-from .knapsack import Pieces, most, most_of_two
+from .cool_down import Filling
+from .knapsack import Pieces, most, most_of_two, table
 from .one_machine import one_machine
 from .paths import PASS, REST, F, Paths
 
@@ -78,17 +79,32 @@ class Rank:
         return Pieces(self.paths.whole[self.where], self.paths.instance.activation[self.where])
 
     @cached_property
+    def split(self) -> Array:
+        """Which of `where` may be split, as indices."""
+        return np.flatnonzero(~self.paths.fused_only[self.where])
+
+    @cached_property
     def weights(self) -> Pieces:
         """Every W, by what it adds to its I above the least work of a backward, and what it holds after its I."""
-        instance, where = self.paths.instance, self.where
-        split = ~self.paths.fused_only[where]
+        instance = self.paths.instance
+        return self._weights(np.maximum(self.paths.whole - instance.backward_input, 0)[self.where][self.split])
+
+    def _weights(self, ticks: Array) -> Pieces:
+        """Weight gradients that take so many ticks each, and hold what they hold.
+
+        Where units may be left over, each is a piece of its own. The ticks are shared among a backward's units as
+        their times are; no set of them that is left over is then worth less than their times, less the whole
+        difference between W's time and `ticks`.
+        """
+        instance = self.paths.instance
         if instance.unit_ticks.shape[2] == 2:
-            ticks = np.maximum(self.paths.whole - instance.backward_input, 0)[where]
-            return Pieces(ticks * split, self.paths.retained[where])
-        # Ranges of units may be left over: each unit is a piece of its own, and a part of it counts.
-        units = np.diff(instance.unit_ticks, axis=2)[where] * split[:, None]
-        held = np.diff(instance.unit_bytes, axis=2)[where] * split[:, None]
-        return Pieces(units.reshape(-1), held.reshape(-1), divisible=True)
+            return Pieces(ticks, self.paths.retained[self.where][self.split])
+        times, held = (
+            np.diff(table, axis=2)[self.where][self.split] for table in (instance.unit_ticks, instance.unit_bytes)
+        )
+        total = np.maximum(times.sum(axis=1), 1)
+        shared = np.ceil(times * (ticks / total)[:, None] - 1e-6).astype(np.int64)
+        return Pieces(np.minimum(shared, times).reshape(-1), held.reshape(-1))
 
     @cached_property
     def work(self) -> int:
@@ -120,6 +136,33 @@ class Rank:
         """Most least-work that can be left when the last backward starts: itself, and W's of others."""
         whole, held = self.backwards.ticks, self.backwards.held
         return int(whole.max()) + most(self.weights, self.room - int(held.min()))
+
+    @cached_property
+    def _filling(self) -> tuple[Filling | None, Filling]:
+        """What may be left beside the last F's own backward (None: too many kinds to tell apart), and beside the last
+        backward."""
+        instance, chosen = self.paths.instance, tuple(index[self.split] for index in self.where)
+        ticks = instance.backward_weight[chosen]
+        saves = instance.backward_input[chosen] + ticks - self.paths.whole[chosen]
+        longest = np.concatenate([[0], np.cumsum(np.sort(ticks)[::-1])])
+        cheapest = np.concatenate([[0], np.cumsum(np.sort(saves))])
+        full, net = self._weights(ticks), self.weights
+
+        def filling(wholes: Array, rooms: Array) -> Filling:
+            return Filling(wholes, table(full, rooms), table(net, rooms), longest, cheapest)
+
+        least = int(self.backwards.held.min())
+        alone = filling(np.zeros(1, dtype=np.int64), np.array([self.room - least]))
+        if not self.backwards.equal:
+            return None, alone
+        forced = min(len(stages) for _, stages, _ in self.groups)
+        most_left = len(self.backwards.ticks)
+        if least > 0:
+            most_left = max(forced, min(most_left, self.room // least))
+        # The last F's own backward is one of them.
+        counts = np.arange(forced, most_left + 1)
+        sums = np.concatenate([[0], np.cumsum(np.sort(self.backwards.ticks)[::-1])])
+        return filling(sums[counts - 1], self.room - counts * least), alone
 
     @cached_property
     def first_start(self) -> int:
@@ -179,11 +222,52 @@ class Rank:
         return max(apart, one_machine(*columns))
 
     def cool(self, tail: Array) -> tuple[int, int]:
-        """Time beyond all work that is left: while an F is, and while none is but a backward."""
+        """Time beyond all work that is left: while an F is, and while none is but a backward.
+
+        Work is counted as the cheaper of fused and split. Where the rank's own end counts, the way out may be filled
+        with weight gradients, which means splits and their cost: see `Filling`.
+        """
+        here = all((tail[REST][cells] >= 0).all() for cells in self.cells)
+        forward, backward = self.cool_alike(tail)
+        if not here:
+            return forward, backward
+        first, last = self._filling
+        backward = max(backward, self._filled(tail, last, False))
+        if first is not None:
+            forward = max(forward, self._filled(tail, first, True))
+        return max(forward, backward), backward
+
+    def cool_alike(self, tail: Array) -> tuple[int, int]:
+        """The same if splitting cost nothing."""
         cool = self.way_out_of_last(tail) - self.last
         if all((tail[REST][cells] >= 0).all() for cells in self.cells):
             cool = max(0, cool)
         return max(self.way_out(tail) - self.late, cool), cool
+
+    def _filled(self, tail: Array, filling: Filling, forward: bool) -> int:
+        """Least time beyond work that is left from the end of the last F, or from the start of the last backward.
+
+        Its own backward is split, and its weight gradient may wait while the gradient is on its way; or it is fused,
+        and the gradient leaves after it. What it takes more than the least work is extra, too.
+        """
+        instance, paths, least = self.paths.instance, self.paths, UNLIMITED
+        for _, stages, kinds in self.groups:
+            s, one = stages[-1 if forward else 0], paths.one_of[kinds]
+            before = self.after(s)[PASS, s, kinds] - paths.ticks_of_kind[F, s, kinds] if forward else 0
+            beyond = np.zeros(len(kinds), dtype=np.int64)
+            if s > 0:
+                hop = paths.lag[PASS, s - 1, one, 1] + paths.ticks_of_kind[PASS, s - 1, kinds]
+                beyond = np.maximum(beyond, hop + tail[PASS, s - 1, kinds])
+            weight = instance.backward_weight[s, one]
+            halves, fused = instance.backward_input[s, one] + weight, instance.backward[s, one]
+            split = ~paths.fused_only[s, one]
+            ways = [(before + beyond, fused - paths.whole[s, one])]
+            if split.any():
+                apart = before + np.maximum(beyond - weight, 0)
+                ways.append((np.where(split, apart, UNLIMITED), halves - np.minimum(fused, halves)))
+            for way, more in ways:
+                least = min(least, int(more.min()) + filling.extra(int(way.min())))
+        return least
 
     def way_out(self, tail: Array) -> int:
         """Least time from the end of the rank's last F to the end of what tails lead to."""

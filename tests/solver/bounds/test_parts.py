@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from heapq import heappop, heappush
 from time import monotonic
 from typing import Any
@@ -13,12 +14,13 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import Problem, simulate
 from adaptpipe.solver.bounds import instance_bound, lower_bound, needed
+from adaptpipe.solver.bounds.cool_down import Filling
 from adaptpipe.solver.bounds.counts import Counts
 from adaptpipe.solver.bounds.one_machine import one_machine
 from adaptpipe.solver.bounds.paths import NEVER, paths
 from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.cpsat import constraints, model, solve_cpsat
-from tests.solver.bounds.test_bounds import OBJECTIVES
+from tests.solver.bounds.test_bounds import OBJECTIVES, published
 from tests.strategies import problem_data
 
 Data = dict[str, Any]
@@ -132,3 +134,38 @@ def test_ranges_of_weight_gradients_only_relax(data: Data, objective: Objective)
     parts = Problem.from_dict(data | {"costs": data["costs"] | {"weight_units": cut}})
     sizes = whole.default_sizes()
     assert instance_bound(parts.instance(sizes), objective) <= instance_bound(whole.instance(sizes), objective)
+
+
+amounts = st.integers(0, 9)
+choices = st.lists(st.tuples(st.integers(1, 9), amounts, amounts), min_size=1, max_size=5)
+
+
+@given(choices, st.integers(0, 30), st.integers(0, 40), st.integers(0, 9))
+def test_a_filled_end_costs_no_less_than_said(rows: list[Job], room: int, way: int, whole: int) -> None:
+    """Against every choice of weight gradients (ticks, bytes, cost of the split) beside one backward that is left."""
+    ticks, held, saves = (np.array(column, dtype=np.int64) for column in zip(*rows, strict=True))
+    chosen = (np.arange(2 ** len(rows))[:, None] >> np.arange(len(rows))) & 1
+    fits = chosen @ held <= room
+    left = chosen @ ticks
+    least = int((chosen @ saves + np.maximum(0, way - whole - left))[fits].min())
+    filling = Filling(
+        np.array([whole]),
+        np.array([left[fits].max()]),
+        np.array([(chosen @ np.maximum(ticks - saves, 0))[fits].max()]),
+        np.concatenate([[0], np.cumsum(np.sort(ticks)[::-1])]),
+        np.concatenate([[0], np.cumsum(np.sort(saves))]),
+    )
+    said = filling.extra(way)
+    assert said <= least
+    if len(set(rows)) == 1 and saves[0] <= ticks[0]:
+        assert said == least, "exact where all are alike"
+
+
+@pytest.mark.parametrize("units", [1, 4])
+def test_the_end_is_filled_by_splits_that_have_their_price(units: int) -> None:
+    """Memory for six micro-batches on four ranks: fusing all would leave the last rank's way out empty."""
+    problem = replace(
+        published(4, 8, 1.5), backward=(263,) * 4, weight_units=((93,),) * 4 if units == 1 else ((24, 23, 23, 23),) * 4
+    )
+    # The optimum without ranges, proven by CP-SAT; ranges gain nothing.
+    assert lower_bound(problem) == 4234
