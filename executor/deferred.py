@@ -111,8 +111,8 @@ def _destination(accumulate: Any) -> Literal["grad", "caller", "nobody"]:
         return "caller"
 
 
-def weight_gradient(x: Tensor, gy: Tensor, weight: nn.Parameter, version: int, name: str) -> Callable[[], None]:
-    """Make the function that computes one weight gradient and adds it to the weight's `.grad`.
+class WeightGradient:
+    """One weight gradient that waits: computes it, rows at a time, and adds it to the weight's `.grad`.
 
     Parameters
     ----------
@@ -125,33 +125,55 @@ def weight_gradient(x: Tensor, gy: Tensor, weight: nn.Parameter, version: int, n
     name
         What to call it in messages.
     """
-    versions = (version, x._version, gy._version)
 
-    def run() -> None:
-        if (weight._version, x._version, gy._version) != versions:
+    __slots__ = ("_name", "_versions", "gy", "weight", "x")
+
+    def __init__(self, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int, name: str) -> None:
+        self.x, self.gy, self.weight = x, gy, weight
+        self._versions = (version, x._version, gy._version)
+        self._name = name
+
+    @property
+    def rows(self) -> int:
+        """Rows of the weight: the layer's output features."""
+        return self.weight.shape[0]
+
+    def run(self, start: int, stop: int) -> None:
+        """Compute the rows from `start` to before `stop`, at most once each, in any order.
+
+        Raises
+        ------
+        RuntimeError
+            If the weight, or a tensor that its gradient is made of, was changed in place since the forward.
+        """
+        x, gy, weight = self.x, self.gy, self.weight
+        if (weight._version, x._version, gy._version) != self._versions:
             raise RuntimeError(
-                f"{name}: one of the tensors needed for its gradient has been modified by an inplace operation since "
-                "the forward (the weight itself, the layer's input, or the gradient of its output); "
+                f"{self._name}: one of the tensors needed for its gradient has been modified by an inplace operation "
+                "since the forward (the weight itself, the layer's input, or the gradient of its output); "
                 "run W before the optimizer step"
             )
         # Without no_grad the new gradient would carry a graph, for x requires grad, and keep every gy alive.
         with torch.no_grad(), torch.autocast(x.device.type, enabled=False) if _autocasting(x) else nullcontext():
-            left, right = _matrix(gy).t(), _matrix(x)
-            if weight.grad is None:
+            left, right = _matrix(gy)[:, start:stop].t(), _matrix(x)
+            grad, whole = weight.grad, start == 0 and stop == self.rows
+            if grad is None and whole:
                 grad = torch.empty_like(weight)  # the strides that autograd would choose
                 if grad.dtype == x.dtype:
                     torch.mm(left, right, out=grad)
                 else:
                     grad.copy_(left.mm(right))
                 weight.grad = grad
-            elif weight.grad.layout is not torch.strided:  # of an embedding with sparse gradients
-                weight.grad = left.mm(right).to(weight.dtype) + weight.grad
-            elif weight.grad.dtype == x.dtype:
-                weight.grad.addmm_(left, right)
+                return
+            if grad is None:
+                grad = weight.grad = torch.zeros_like(weight)
+            elif grad.layout is not torch.strided:  # of an embedding with sparse gradients
+                grad = weight.grad = torch.zeros_like(weight) + grad
+            part = grad if whole else grad[start:stop]
+            if grad.dtype == x.dtype:
+                part.addmm_(left, right)
             else:
-                weight.grad.add_(left.mm(right))
-
-    return run
+                part.add_(left.mm(right))
 
 
 def _autocasting(x: Tensor) -> bool:

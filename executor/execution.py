@@ -35,7 +35,7 @@ class Runner(Protocol):
 
     def backward(self, microbatch: int, gradients: Message | None, split: bool) -> Message: ...
 
-    def weights(self, microbatch: int) -> None: ...
+    def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None: ...
 
     def assert_done(self) -> None: ...
 
@@ -121,7 +121,7 @@ class Execution:
                 case Kind.F:
                     self._made = self._forward(op, runner)
                 case Kind.W:
-                    runner.weights(op.microbatch)
+                    runner.weights(op.microbatch, op.units)
                 case _:
                     self._made = self._backward(op, runner)
         end = time.perf_counter()

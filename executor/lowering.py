@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from adaptpipe.solver import InputError, Kind, NoAnswerError, Op, Placement, Problem, Schedule
+from adaptpipe.solver import Kind, NoAnswerError, Op, Placement, Problem, Schedule
 from adaptpipe.solver.core.precedence import ROW, predecessors
+from adaptpipe.solver.core.problem import price
 from adaptpipe.solver.evaluate.simulate import op_inputs, require_fit
 from adaptpipe.solver.evaluate.structure import deadlock, malformed
 
@@ -33,7 +34,7 @@ def lower(problem: Problem, schedule: Schedule) -> Program:
     Raises
     ------
     InputError
-        When the schedule is for another shape, or has a W of some units only.
+        When the schedule is for another shape.
     NoAnswerError
         When an op is missing, doubled or on a wrong rank, or when ranks would wait for each other for ever; the
         message names the ops.
@@ -56,15 +57,8 @@ def lower(problem: Problem, schedule: Schedule) -> Program:
     found = malformed(problem.instance(schedule.sizes), schedule)
     if found:
         raise NoAnswerError(found[0].message)
-    for rank, row in enumerate(schedule.ops):
-        for position, op in enumerate(row):
-            units = len(problem.weight_units[op.stage])
-            if op.units not in (None, (0, units)):
-                raise InputError(
-                    f"rank {rank}, position {position}: {op} is a part of {units} units, and only whole weight "
-                    f"gradients can be run; solve with one unit, or write {op.stage}W{op.microbatch}"
-                )
-    program = Program(schedule.placement, schedule.sizes, _rows(schedule.placement, schedule.sizes, schedule.ops))
+    rows = _rows(schedule.placement, schedule.sizes, schedule.ops)
+    program = Program(schedule.placement, schedule.sizes, rows, _unit_ticks(problem, schedule.sizes))
     stuck = _stuck(program)
     if stuck is not None:
         before, _ = op_inputs(problem.instance(schedule.sizes), schedule)
@@ -86,6 +80,10 @@ def forward_only(placement: Placement, sizes: Sequence[int]) -> Program:
     program = Program(placement, tuple(sizes), _rows(placement, sizes, ops))
     assert _stuck(program) is None, "a forward pass in one global order cannot stick"
     return program
+
+
+def _unit_ticks(problem: Problem, sizes: Sequence[int]) -> tuple[tuple[tuple[int, ...], ...], ...]:
+    return tuple(tuple(tuple(price(unit, size) for unit in units) for size in sizes) for units in problem.weight_units)
 
 
 def _rows(

@@ -80,7 +80,7 @@ class Pipeline(Session):
         program = agree(prepare, lambda program: program.fingerprint)
         last = program.placement.stage_count - 1
         runners = {
-            stage: StageRunner(stage, module, loss_fn if stage == last else None)
+            stage: StageRunner(stage, module, loss_fn if stage == last else None, program.unit_ticks[stage])
             for stage, module in sorted(stages.items())
         }
         super().__init__(program, runners, timeout_s=timeout_s, device=device_of(stages))

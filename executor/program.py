@@ -70,11 +70,15 @@ class Program:
         Samples of each micro-batch, consecutive in the batch.
     rows
         For each rank, its instructions in order. Every `Receive` has one `Send`, and the reverse.
+    unit_ticks
+        For each stage and micro-batch, the ticks of each unit of its weight gradient; empty where nothing trains.
+        A rank needs those of its own stages, so they are not in the fingerprint.
     """
 
     placement: Placement
     sizes: tuple[int, ...]
     rows: tuple[tuple[Instruction, ...], ...]
+    unit_ticks: tuple[tuple[tuple[int, ...], ...], ...] = ()
 
     @cached_property
     def orders(self) -> dict[Route, tuple[int, ...]]:

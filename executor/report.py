@@ -20,7 +20,7 @@ class OpRecord:
         them is not in between. On a GPU they are the times at which the host queued the op.
     held_bytes
         What the stage holds for this micro-batch once the op has ended: after F all that the backward needs, after I
-        what waits for W, else 0. Weights, buffers and the batch itself do not count.
+        or a part of W what still waits for W, else 0. Weights, buffers and the batch itself do not count.
     message_bytes
         What the op passed on to another stage.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -42,12 +42,17 @@ class StageRunner:
         Called with the tensors that the stage before returned, or with those of the batch.
     loss_fn
         For the last stage only.
+    unit_times
+        For each micro-batch, what each unit of its weight gradient takes, in any one measure. Left out: there is one.
     """
 
-    def __init__(self, stage: int, module: nn.Module, loss_fn: Loss | None) -> None:
+    def __init__(
+        self, stage: int, module: nn.Module, loss_fn: Loss | None, unit_times: Sequence[tuple[int, ...]] = ()
+    ) -> None:
         self.stage = stage
         self.module = module
         self._loss_fn = loss_fn
+        self._unit_times = unit_times
         self._queue: WeightQueue = install(module, stage)
         self._held: dict[int, _Held] = {}
         self._bytes: dict[int, int] = {}  # of each micro-batch
@@ -144,17 +149,21 @@ class StageRunner:
                 torch.autograd.backward([edge for edge, _ in pairs], [gradient for _, gradient in pairs])
         self._bytes.pop(microbatch)
         if split:
-            storages = Storages()
-            for entry in self._queue.entries(microbatch):
-                for tensor in entry.tensors:
-                    storages.add(tensor)
-            self._bytes[microbatch] = storages.nbytes()
+            self._bytes[microbatch] = self._queue.held_by(microbatch)
         return tuple(None if x is None else x.grad for x in held.inputs)
 
-    def weights(self, microbatch: int) -> None:
-        """Run W: all weight gradients that wait for a micro-batch, if there are any."""
-        self._queue.run(microbatch)
-        self._bytes.pop(microbatch, None)
+    def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None:
+        """Run W: a range of units of the weight gradients that wait for a micro-batch, or all; if there are any."""
+        self._queue.run(microbatch, units, self._unit_times[microbatch] if self._unit_times else (1,))
+        held = self._queue.held_by(microbatch)
+        if held:
+            self._bytes[microbatch] = held
+        else:
+            self._bytes.pop(microbatch, None)
+
+    def weight_groups(self) -> tuple[int, ...]:
+        """Floating-point operations of each piece of the last W that frees all that it needed; see `WeightQueue`."""
+        return self._queue.groups()
 
     def assert_done(self) -> None:
         """Check at the end of a step that no weight gradient waits."""

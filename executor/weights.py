@@ -10,9 +10,8 @@ With no queue bound a patched module computes exactly what it did before, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import MethodType, TracebackType
 from typing import Self
@@ -20,35 +19,12 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from .deferred import Sinks, linear_forward, weight_gradient
+from .activations import Storages
+from .deferred import Sinks, WeightGradient, linear_forward
 from .errors import WeightQueueError
+from .pending import Pending, WeightEntry
 
 _DATA_PARALLEL = frozenset({"DistributedDataParallel", "FullyShardedDataParallel"})
-
-
-@dataclass(frozen=True, slots=True)
-class WeightEntry:
-    """One weight gradient that waits.
-
-    Parameters
-    ----------
-    run
-        Computes it and adds it to the parameter's `.grad`.
-    flops
-        Floating-point operations that `run` costs.
-    nbytes
-        Size of the two tensors that it keeps alive: the layer's input and the gradient of its output.
-    parameter
-        The weight's name within the stage.
-    tensors
-        These two tensors.
-    """
-
-    run: Callable[[], None]
-    flops: int
-    nbytes: int
-    parameter: str
-    tensors: tuple[Tensor, Tensor]
 
 
 _installed: WeakKeyDictionary[nn.Linear, int] = WeakKeyDictionary()
@@ -79,9 +55,8 @@ class WeightQueue:
     def __init__(self, module: nn.Module, stage: int = 0) -> None:
         self.stage = stage
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
-        self._entries: dict[int, list[WeightEntry]] = {}
-        self._storages: dict[int, list[int]] = {}  # address -> [entries that hold it, bytes]
-        self._pending_bytes = 0
+        self._pending: dict[int, Pending] = {}
+        self._last: Pending | None = None  # the last one whose gradients are all done
         self._layers = tuple(_deferrable_layers(module))
         for layer in self._layers:
             _patch(layer)
@@ -115,31 +90,74 @@ class WeightQueue:
         finally:
             Sinks.current = before
 
-    def run(self, microbatch: int) -> None:
-        """Compute all gradients that wait for this micro-batch, in the order in which they became ready.
+    def run(self, microbatch: int, units: tuple[int, int] | None = None, times: Sequence[int] = (1,)) -> None:
+        """Compute gradients that wait for this micro-batch, in the order in which they became ready.
 
-        Does nothing where nothing waits, as in a stage without linear layers. Each entry frees its tensors when it is
-        done.
+        Does nothing where nothing waits, as in a stage without linear layers. Each entry frees its tensors when its
+        last row is done.
+
+        Parameters
+        ----------
+        microbatch
+            Its number.
+        units
+            The half-open range of units to compute, each of them once and in any order; None: all that there is.
+        times
+            What each unit takes, in any one measure: unit u gets that share of the floating-point operations. The same
+            at every call for a micro-batch.
 
         Raises
         ------
         RuntimeError
             If a weight, or a tensor that its gradient is made of, was changed in place since the forward.
+
+        Examples
+        --------
+        >>> import torch
+        >>> layer = torch.nn.Linear(1, 4, bias=False)
+        >>> with install(layer) as queue:
+        ...     with queue.bind(0):
+        ...         layer(torch.ones(2, 1)).sum().backward()
+        ...     queue.run(0, (1, 2), times=(3, 1))
+        ...     print(layer.weight.grad.flatten())
+        ...     queue.run(0, (0, 1), times=(3, 1))
+        ...     print(layer.weight.grad.flatten())
+        tensor([0., 0., 0., 2.])
+        tensor([2., 2., 2., 2.])
         """
-        entries = self._entries.get(microbatch, [])
-        while entries:
-            entry = entries.pop(0)
-            self._release(entry)
-            entry.run()
-        self._entries.pop(microbatch, None)
+        pending = self._pending.get(microbatch)
+        if pending is None:
+            return
+        pending.run(units, times)
+        if not pending.entries:
+            self._last = self._pending.pop(microbatch)
 
     def entries(self, microbatch: int) -> tuple[WeightEntry, ...]:
         """List what waits for this micro-batch, the stage's last layer first."""
-        return tuple(self._entries.get(microbatch, ()))
+        pending = self._pending.get(microbatch)
+        return () if pending is None else pending.entries
+
+    def groups(self) -> tuple[int, ...]:
+        """Floating-point operations of each piece of the last W that shares no tensor with the others.
+
+        A weight gradient that is cut between them frees with each unit all that the unit needed, in whatever order the
+        units run. Empty before the first W, and where W has nothing to do.
+        """
+        return () if self._last is None else self._last.groups()
+
+    def held_by(self, microbatch: int) -> int:
+        """Count the bytes that entries waiting for a micro-batch keep alive; a shared tensor counts once."""
+        pending = self._pending.get(microbatch)
+        return 0 if pending is None else pending.nbytes
 
     def pending_bytes(self) -> int:
-        """Count the bytes that waiting entries keep alive; a tensor shared by several entries counts once."""
-        return self._pending_bytes
+        """Count the bytes that all waiting entries keep alive; a tensor shared by several entries counts once."""
+        storages = Storages()
+        for pending in self._pending.values():
+            for entry in pending.entries:
+                for tensor in entry.tensors:
+                    storages.add(tensor)
+        return storages.nbytes()
 
     def assert_empty(self) -> None:
         """Check that nothing waits.
@@ -147,46 +165,34 @@ class WeightQueue:
         Raises
         ------
         WeightQueueError
-            If something does: the schedule has no W op for it, and its gradient would be missing.
+            If something does: the schedule has no W op for it, or not for all of its units, and its gradient would be
+            missing.
         """
-        for microbatch, entries in sorted(self._entries.items()):
-            names = ", ".join(sorted({entry.parameter for entry in entries}))
+        for microbatch, pending in sorted(self._pending.items()):
+            names = ", ".join(sorted({entry.parameter for entry in pending.entries}))
+            missing = ", ".join(str(unit) for unit in pending.waiting)
+            left = f"; of its units {missing} did not run, and" if missing else ";"
             raise WeightQueueError(
-                f"stage {self.stage}, micro-batch {microbatch}: {len(entries)} weight gradients were never computed "
-                f"({names}); the schedule must run a W for every I"
+                f"stage {self.stage}, micro-batch {microbatch}: {len(pending.entries)} weight gradients were never "
+                f"computed ({names}){left} the schedule must run a W for every I"
             )
 
     def clear(self) -> None:
         """Drop what waits, after a step that failed."""
-        self._entries.clear()
-        self._storages.clear()
-        self._pending_bytes = 0
+        self._pending.clear()
 
     def _add(self, microbatch: int, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int) -> None:
         name = self._names.get(id(weight), "weight")
+        where = f"stage {self.stage}, micro-batch {microbatch}, {name}"
         entry = WeightEntry(
-            run=weight_gradient(x, gy, weight, version, f"stage {self.stage}, micro-batch {microbatch}, {name}"),
+            run=WeightGradient(x, gy, weight, version, where).run,
+            rows=weight.shape[0],
             flops=2 * x.numel() * weight.shape[0],
             nbytes=x.nbytes + gy.nbytes,
             parameter=name,
             tensors=(x, gy),
         )
-        for tensor in entry.tensors:
-            storage = tensor.untyped_storage()
-            held = self._storages.setdefault(storage.data_ptr(), [0, storage.nbytes()])
-            if held[0] == 0:
-                self._pending_bytes += held[1]
-            held[0] += 1
-        self._entries.setdefault(microbatch, []).append(entry)
-
-    def _release(self, entry: WeightEntry) -> None:
-        for tensor in entry.tensors:
-            address = tensor.untyped_storage().data_ptr()
-            held = self._storages[address]
-            held[0] -= 1
-            if held[0] == 0:
-                self._pending_bytes -= held[1]
-                del self._storages[address]
+        self._pending.setdefault(microbatch, Pending()).add(entry)
 
 
 def install(module: nn.Module, stage: int = 0) -> WeightQueue:

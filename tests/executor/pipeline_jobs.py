@@ -204,7 +204,9 @@ def forget_weights(rank: int, world: int, case: Case) -> None:
         runner = pipeline._runners.get(1)
         if runner is not None:
             run = runner.weights
-            stack.enter_context(mock.patch.object(runner, "weights", lambda j: None if j == 2 else run(j)))
+            stack.enter_context(
+                mock.patch.object(runner, "weights", lambda j, units: None if j == 2 else run(j, units))
+            )
         pipeline.step(model.batch, model.target)
 
 

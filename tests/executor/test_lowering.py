@@ -118,12 +118,22 @@ def test_a_schedule_for_another_placement() -> None:
         lower(problem_for(place("v", 2, 2), (1,)), schedule)
 
 
-def test_parts_of_a_weight_gradient_are_refused() -> None:
+def test_parts_of_a_weight_gradient_come_as_they_are() -> None:
     placement = place("linear", 1)
-    problem = problem_for(placement, (1,), units=3)
-    schedule = Schedule.parse(placement, (1,), [["0F0", "0I0", "0W0[0:1]", "0W0[1:3]"]])
-    with pytest.raises(InputError, match=r"rank 0, position 2: 0W0\[0:1\] is a part of 3 units"):
-        lower(problem, schedule)
+    problem = problem_for(placement, (1, 2), units=3)
+    rows = ["0F0", "0I0", "0W0[1:3]", "0F1", "0W0[0:1]", "0I1", "0W1"]
+    program = lower(problem, Schedule.parse(placement, (1, 2), [rows]))
+    assert program.texts() == (tuple(rows),)
+    assert program.unit_ticks == (((2, 2, 2), (3, 3, 3)),)
+    other = ["0W0[0:2]" if text == "0W0[0:1]" else "0W0[2:3]" if text == "0W0[1:3]" else text for text in rows]
+    assert lower(problem, Schedule.parse(placement, (1, 2), [other])).fingerprint != program.fingerprint
+
+
+def test_a_unit_that_no_range_covers_is_missing() -> None:
+    placement = place("linear", 1)
+    schedule = Schedule.parse(placement, (1,), [["0F0", "0I0", "0W0[0:1]", "0W0[2:3]"]])
+    with pytest.raises(NoAnswerError, match="rank 0: unit 1 of 0W0 is missing"):
+        lower(problem_for(placement, (1,), units=3), schedule)
 
 
 def test_a_range_of_all_units_is_the_whole() -> None:
