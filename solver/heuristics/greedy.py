@@ -148,14 +148,18 @@ class Search:
 
     def schedule(self) -> Schedule:
         """The best run as a schedule."""
-        x = self.instance
-        kinds = {int(kind): kind for kind in Kind}
-        rows = []
-        for codes, made in zip(self._best_codes, self._best_made.tolist(), strict=True):
-            row = []
-            for code in codes[:made].tolist():
-                rest, j = divmod(code, x.microbatches)
-                kind, stage = divmod(rest, x.stages)
-                row.append(Op(stage, kinds[kind], j))
-            rows.append(tuple(row))
-        return Schedule(x.problem.placement, x.sizes, tuple(rows))
+        return decode(self.instance.problem, self.instance.sizes, self._best_codes, self._best_made)
+
+
+def decode(problem: Problem, sizes: tuple[int, ...], codes: Array, made: Array) -> Schedule:
+    """The schedule that a run of the kernel has left in its arrays."""
+    kinds, count = {int(kind): kind for kind in Kind}, len(sizes)
+    rows = []
+    for row, length in zip(codes, made.tolist(), strict=True):
+        ops = []
+        for code in row[:length].tolist():
+            rest, j = divmod(code, count)
+            kind, stage = divmod(rest, problem.stages)
+            ops.append(Op(stage, kinds[kind], j))
+        rows.append(tuple(ops))
+    return Schedule(problem.placement, sizes, tuple(rows))

@@ -96,8 +96,13 @@ def grid(instance: Instance, to_come: Array) -> Iterator[Policy]:
 
 def vary(policy: Policy, instance: Instance, random: Random, fusing: bool = True) -> Policy:
     """A policy with one or two small changes, each on one rank or on a run of neighbours."""
+    return change(policy, instance.microbatches, random, fusing)
+
+
+def change(policy: Policy, microbatches: int, random: Random, fusing: bool) -> Policy:
+    """What `vary` does, for any number of micro-batches."""
     ahead, rules, pace, burst = policy.ahead.copy(), policy.rules.copy(), policy.pace, policy.burst
-    chunks, ranks = len(ahead), instance.ranks
+    chunks, ranks = len(ahead), len(rules)
     for _ in range(1 + (random.random() < 0.4)):
         part = random.random()
         if part < 0.45:
@@ -112,9 +117,7 @@ def vary(policy: Policy, instance: Instance, random: Random, fusing: bool = True
             stop = start + 1 if random.random() < 0.7 else random.randrange(start, ranks) + 1
             rule, values = random.choices(_CHANGES, weights=(4, 2, 3, 1, 4 * fusing))[0]
             rules[start:stop, rule] = random.choice(values)
-    return replace(
-        policy, ahead=np.minimum(np.maximum(ahead, 1), instance.microbatches), rules=rules, pace=pace, burst=burst
-    )
+    return replace(policy, ahead=np.minimum(np.maximum(ahead, 1), microbatches), rules=rules, pace=pace, burst=burst)
 
 
 _CHANGES = (
