@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -193,13 +194,19 @@ class Incoming(_End):
         Counts the bytes of messages received and not yet taken.
     window
         How many messages may wait to be taken. The others wait at their sender.
+
+    Attributes
+    ----------
+    arrived_s
+        When the message taken last had arrived, by `time.perf_counter`; 0 before the first.
     """
 
     def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger, window: int) -> None:
         self._window = window
         self._number = 0
         self._expected: deque[int] = deque()
-        self._arrived: dict[int, Message] = {}
+        self._arrived: dict[int, tuple[Message, float]] = {}
+        self.arrived_s = 0.0
         self._wanted: int | None = None
         self._closed = False
         super().__init__(route, group, ledger, self._receive_all)
@@ -234,14 +241,15 @@ class Incoming(_End):
             self._changed.notify_all()
             self._changed.wait_for(lambda: microbatch in self._arrived or self._error is not None, timeout_s)
             self._wanted = None
-            message = self._arrived.pop(microbatch, None)
+            taken = self._arrived.pop(microbatch, None)
             self._changed.notify_all()
-            if message is None:
+            if taken is None:
                 self._raise_error()
                 raise TransportError(
                     f"{self.route}: micro-batch {microbatch} has not arrived within {timeout_s:g} s; next to come: "
                     f"{list(self._expected)[:4]}"
                 )
+        message, self.arrived_s = taken
         self._ledger.add(-nbytes(message))
         return self._hand_over(message)
 
@@ -268,10 +276,11 @@ class Incoming(_End):
                     return
                 microbatch = self._expected[0]
             message = self._receive(microbatch)
+            now = time.perf_counter()
             self._ledger.add(nbytes(message))
             with self._changed:
                 self._expected.popleft()
-                self._arrived[microbatch] = message
+                self._arrived[microbatch] = message, now
                 self._changed.notify_all()
             del message
 

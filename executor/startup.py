@@ -48,14 +48,9 @@ def check_stages(placement: Placement, rank: int, stages: Mapping[int, nn.Module
     Raises
     ------
     InputError
-        If not, or if there are not as many processes as ranks, or if a stage would need a replica.
+        If not, or if a stage would need a replica, or if there are not as many processes as ranks.
     """
-    world = dist.get_world_size()
-    if world != placement.ranks:
-        raise InputError(
-            f"the schedule is for {placement.ranks} ranks, and the process group has {world}; "
-            f"start {placement.ranks} processes"
-        )
+    check_world(placement)
     if placement.directions > 1:
         raise InputError(
             "the placement is bidirectional, and gradients of a stage's two replicas are not summed yet; "
@@ -66,6 +61,22 @@ def check_stages(placement: Placement, rank: int, stages: Mapping[int, nn.Module
         raise InputError(
             f"rank {rank} was given the stages {sorted(stages)}, and the schedule's placement has "
             f"{expected} there: stage to rank is {list(placement.stages[0])}"
+        )
+
+
+def check_world(placement: Placement) -> None:
+    """Check that the ranks are there.
+
+    Raises
+    ------
+    InputError
+        If there are not as many processes as ranks.
+    """
+    world = dist.get_world_size()
+    if world != placement.ranks:
+        raise InputError(
+            f"the schedule is for {placement.ranks} ranks, and the process group has {world}; "
+            f"start {placement.ranks} processes"
         )
 
 

@@ -38,6 +38,8 @@ class Transport:
         Bytes of messages received and not yet taken, now and at their peak.
     in_flight
         Bytes of messages sent and not yet gone. Their tensors may be held by the stages as well.
+    arrived_s
+        When the message that `recv` gave last had arrived, by `time.perf_counter`; 0 before the first.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Transport:
     ) -> None:
         self.received = received
         self.in_flight = in_flight
+        self.arrived_s = 0.0
         self._outgoing = outgoing
         self._incoming = incoming
         self._timeout_s = timeout_s
@@ -75,7 +78,10 @@ class Transport:
 
     def recv(self, route: Route, microbatch: int) -> Message:
         """Take a message, waiting up to the transport's time-out: see `Incoming.recv`."""
-        return self._incoming[route].recv(microbatch, self._timeout_s)
+        channel = self._incoming[route]
+        message = channel.recv(microbatch, self._timeout_s)
+        self.arrived_s = channel.arrived_s
+        return message
 
     def flush(self) -> None:
         """Wait at the end of a step until everything has gone: see `Outgoing.flush`."""
