@@ -13,9 +13,16 @@ Flags = npt.NDArray[np.bool_]
 FAR = 2**62
 """A time that never comes."""
 
-PRIORITY, DEEP, KEEP, FUSE, WAIT = range(5)
-RULES = 5
+PRIORITY, DEEP, KEEP, FUSE, WAIT, CUT = range(6)
+RULES = 6
 """Places in the array of a policy's rules, and their number; see `run`."""
+
+NEVER_FUSE = -1
+"""Value of `FUSE`: no backward is fused, not even where nothing else fits."""
+
+_NONE = np.zeros((1, 1, 1), dtype=np.int64)
+WHOLE = (np.ones(1, dtype=np.int64), _NONE, _NONE, np.zeros(1, dtype=np.int64))
+"""The last arguments of `run` where no policy cuts weight gradients."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -61,6 +68,24 @@ def longest_kept(
 
 
 @njit(cache=True, error_model="numpy")
+def fitting(
+    start: int, count: int, ticks: Array, freed: Array, overhead: int, gap: int, lack: int
+) -> int:  # pragma: no cover
+    """Where to cut the rest of a W, whose first `start` units are done: after as few units as make room for `lack`
+    bytes; else after as many as fit into `gap`, one at least."""
+    if lack < FAR:
+        for stop in range(start + 1, count):
+            if freed[stop] - freed[start] >= lack:
+                return stop
+        return count
+    spent = overhead if start > 0 else 0
+    for stop in range(count, start + 1, -1):
+        if ticks[stop] - ticks[start] + spent <= gap:
+            return stop
+    return start + 1
+
+
+@njit(cache=True, error_model="numpy")
 def run(
     first: Array,
     stage_of: Array,
@@ -83,6 +108,10 @@ def run(
     best: int,
     codes: Array,
     made: Array,
+    units: Array,
+    unit_ticks: Array,
+    unit_bytes: Array,
+    overhead: Array,
 ) -> int:  # pragma: no cover
     """Run one policy; every rank takes, at the moment it is free, the best of its ops that can start then.
 
@@ -101,14 +130,20 @@ def run(
     release
         Time before which each micro-batch does not enter the pipeline, shape (m,).
     rules
-        For each rank, shape (p, 5). `PRIORITY` of two ready ops: 0 the backward, 1 the forward, 2 in turns. `DEEP`: 1
+        For each rank, shape (p, 6). `PRIORITY` of two ready ops: 0 the backward, 1 the forward, 2 in turns. `DEEP`: 1
         prefers the F of the later stage, 0 of the earlier. `KEEP`: W's that may wait; beyond it one goes first.
-        `FUSE`: 1 fuses every backward, 2 those whose W would have to follow at once to make room for the next F.
+        `FUSE`: 1 fuses every backward, 2 those whose W would have to follow at once to make room for the next F; 0 and
+        2 also those whose I fits on no account, -1 none.
         `WAIT`: a W fills a gap if at least this many 16ths of it fit before the next input that is on its way.
+        `CUT`: 1 cuts a W into ranges of its units: as few as make the room that an F waits for, or as many as fit into
+        the gap; `WAIT` then is about a single unit.
     span, best
         Whether the value is the span, else the makespan; a run that cannot stay below `best` is given up.
     codes, made
-        Filled with each rank's ops, (kind * S + stage) * m + micro-batch, shape (p, most), and their number.
+        Filled with each rank's ops, ((range * 4 + kind) * S + stage) * m + micro-batch, shape (p, most), and their
+        number. `range` is 0 for a whole W and other ops, else 1 + start * (U + 1) + stop.
+    units, unit_ticks, unit_bytes, overhead
+        Number of units of each stage, shape (S,), and as in `Instance`; `WHOLE` where no policy cuts.
 
     Returns
     -------
@@ -118,6 +153,9 @@ def run(
     ranks, stages, count = len(first) - 1, rank.shape[0], rank.shape[1]
     chunks = len(stage_of)
     next_f, next_b, next_w = low.copy(), low.copy(), low.copy()
+    # Units done of the next W.
+    begun = np.zeros(chunks, np.int64)
+    width = unit_ticks.shape[2]
     split = np.zeros((stages, count), np.bool_)
     arrive_f = np.full((stages, count), FAR, np.int64)
     arrive_b = np.full((stages, count), FAR, np.int64)
@@ -172,6 +210,7 @@ def run(
         back, back_age, fore, fore_stage = -1, FAR, -1, -1
         upcoming = FAR
         short = False
+        lack = FAR
         for c in range(first[r], first[r + 1]):
             s = stage_of[c]
             j = next_b[c]
@@ -190,6 +229,8 @@ def run(
             if held[r] + take > room[r]:
                 # Weight gradients that run now may make the room.
                 short = short or base[r] + take <= room[r]
+                if arrive_f[s, j] <= now and base[r] + take <= room[r]:
+                    lack = min(lack, held[r] + take - room[r])
                 continue
             if several[r] and room[r] < FAR // 2:
                 seniority = age[j] if age[j] >= 0 else born
@@ -202,6 +243,7 @@ def run(
 
         chosen = -1
         kind = 0
+        stop = 0
         if pending[r] > rules[r, KEEP]:
             kind = 2
         elif fore >= 0 and (back < 0 or rules[r, PRIORITY] == 1 or (rules[r, PRIORITY] == 2 and turn[r] == 0)):
@@ -216,19 +258,23 @@ def run(
 
         if kind == 2:
             chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age)
-            size = backward_weight[stage_of[chosen], next_w[chosen]]
-            if (
-                pending[r] <= rules[r, KEEP]
-                and not short
-                and upcoming < FAR
-                and (upcoming - now) * 16 < size * rules[r, WAIT]
-            ):
+            s, j = stage_of[chosen], next_w[chosen]
+            size = backward_weight[s, j]
+            waits = pending[r] <= rules[r, KEEP] and not short and upcoming < FAR
+            if rules[r, CUT] == 1:
+                start, stop = begun[chosen], units[s]
+                if pending[r] <= rules[r, KEEP] and (lack < FAR or upcoming < FAR):
+                    stop = fitting(start, stop, unit_ticks[s, j], unit_bytes[s, j], overhead[s], upcoming - now, lack)
+                size = unit_ticks[s, j, stop] - unit_ticks[s, j, start] + (overhead[s] if start > 0 else 0)
+                waits = waits and size > upcoming - now
+            if waits and (upcoming - now) * 16 < size * rules[r, WAIT]:
                 wake[r] = upcoming
                 continue
 
         s = stage_of[chosen]
         end = now
         done = 0
+        piece = 0
         begin = tight[r]
         if kind == 0:
             j = next_f[chosen]
@@ -266,8 +312,14 @@ def run(
                 # I does not fit. A pending W may make the room; with none left, B needs nothing.
                 if pending[r] > 0:
                     kind = 2
+                    lack = held[r] + retained[s, j] - activation[s, j] - room[r]
                     chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age)
                     s = stage_of[chosen]
+                    if rules[r, CUT] == 1:
+                        j = next_w[chosen]
+                        stop = fitting(begun[chosen], units[s], unit_ticks[s, j], unit_bytes[s, j], 0, 0, lack)
+                elif rules[r, FUSE] == NEVER_FUSE:
+                    return FAR
                 else:
                     fuse = True
             if kind == 1:
@@ -301,12 +353,26 @@ def run(
                     oldest[r] += 1
         if kind == 2:
             j = next_w[chosen]
-            next_w[chosen] += 1
-            held[r] -= retained[s, j]
-            pending[r] -= 1
-            done = backward_weight[s, j]
+            if rules[r, CUT] == 1:
+                start = begun[chosen]
+                if start > 0:
+                    work[r] += overhead[s]
+                    done = overhead[s]
+                if start > 0 or stop < units[s]:
+                    piece = 1 + start * width + stop
+                done += unit_ticks[s, j, stop] - unit_ticks[s, j, start]
+                held[r] -= unit_bytes[s, j, stop] - unit_bytes[s, j, start]
+                begun[chosen] = stop
+            else:
+                stop = 0
+                done = backward_weight[s, j]
+                held[r] -= retained[s, j]
+            if rules[r, CUT] == 0 or stop == units[s]:
+                begun[chosen] = 0
+                next_w[chosen] += 1
+                pending[r] -= 1
             end = now + done
-        codes[r, made[r]] = (kind * stages + s) * count + j
+        codes[r, made[r]] = ((piece * 4 + kind) * stages + s) * count + j
         made[r] += 1
         if opened[r] < 0:
             opened[r] = begin

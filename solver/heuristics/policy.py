@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.instance import Instance
 from ..core.schedule import Array
-from .greedy_kernel import DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
+from .greedy_kernel import CUT, DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
 
 SIXTEENTHS = 16
 NEVER = 2**31
@@ -32,7 +32,7 @@ class Policy:
     ahead
         Micro-batches that each chunk (stage on a rank, in a direction) may have between F and I or B, shape (C,).
     rules
-        For each rank which of two ready ops goes first, and when a W runs; see `greedy_kernel.run`, shape (p, 5).
+        For each rank which of two ready ops goes first, and when a W runs; see `greedy_kernel.run`, shape (p, 6).
     pace, burst
         Micro-batch j enters the pipeline no earlier than (j - burst) * pace / 16 times `work_each`. With little memory,
         micro-batches that enter at once block each other.
@@ -57,17 +57,15 @@ def work_each(instance: Instance) -> int:
     return int(work.max()) // instance.microbatches
 
 
-def grid(instance: Instance, to_come: Array) -> Iterator[Policy]:
-    """Policies that are the same on all ranks, likely winners first, none twice.
+def grid(instance: Instance, to_come: Array, fused: bool = True) -> Iterator[Policy]:
+    """Policies that are the same on all ranks, likely winners first, none twice; some fuse, where that may help.
 
     `to_come` is the number of stages from each chunk to the last; how far forwards may run ahead is a multiple of it.
     """
     several = len(to_come) > instance.ranks
     reaches = _REACH_SEVERAL if several else _REACH
     deeps = (1, 0) if several else (1,)
-    aheads = {
-        reach: np.minimum(np.maximum(-(-to_come * reach // SIXTEENTHS), 1), instance.microbatches) for reach in reaches
-    }
+    aheads = _aheads(instance, to_come, reaches)
     bytes_of = {reach: ahead.tobytes() for reach, ahead in aheads.items()}
     seen: set[tuple[object, ...]] = set()
 
@@ -86,7 +84,7 @@ def grid(instance: Instance, to_come: Array) -> Iterator[Policy]:
         yield from fresh(priority, deep, NEVER, 0, wait, reach)
     for keep, deep, priority, reach in product((0, 1, 2), deeps, (0, 2, 1), reaches):
         yield from fresh(priority, deep, keep, 0, 0, reach)
-    if fusing_helps(instance):
+    if fused and fusing_helps(instance):
         for fuse, deep, priority, reach in product((1, 2), deeps, (0, 2, 1), reaches):
             yield from fresh(priority, deep, NEVER, fuse, 0, reach)
     if several:
@@ -94,12 +92,38 @@ def grid(instance: Instance, to_come: Array) -> Iterator[Policy]:
             yield from fresh(priority, 1, keep, 0, wait, reach, pace, burst)
 
 
+def refined_grid(instance: Instance, to_come: Array, fused: bool, units: bool) -> Iterator[Policy]:
+    """Policies that fuse backwards, or cut weight gradients into ranges, or both, none twice."""
+    several = len(to_come) > instance.ranks
+    aheads = _aheads(instance, to_come, _REACH_SEVERAL if several else _REACH)
+    ways = [(fuse, cut, 0) for fuse, cut in ((1, 0), (2, 0), (2, 1)) if fused and (units or not cut)]
+    if units:
+        ways += [(0, 1, wait) for wait in (16, 0, 8)]
+    seen = set[tuple[object, ...]]()
+    for deep, priority, ahead, (fuse, cut, wait) in product(
+        (1, 0) if several else (1,), (0, 2, 1), aheads.values(), ways
+    ):
+        rules = np.zeros((instance.ranks, RULES), dtype=np.int64)
+        rules[:, [PRIORITY, DEEP, KEEP, FUSE, WAIT, CUT]] = priority, deep, NEVER, fuse, wait, cut
+        key = (priority, deep, fuse, wait, cut, ahead.tobytes())
+        if key not in seen:
+            seen.add(key)
+            yield Policy(ahead, rules)
+
+
+def _aheads(instance: Instance, to_come: Array, reaches: tuple[int, ...]) -> dict[int, Array]:
+    """For each reach, most micro-batches that each chunk may have between F and I or B."""
+    return {
+        reach: np.minimum(np.maximum(-(-to_come * reach // SIXTEENTHS), 1), instance.microbatches) for reach in reaches
+    }
+
+
 def vary(policy: Policy, instance: Instance, random: Random, fusing: bool = True) -> Policy:
     """A policy with one or two small changes, each on one rank or on a run of neighbours."""
     return change(policy, instance.microbatches, random, fusing)
 
 
-def change(policy: Policy, microbatches: int, random: Random, fusing: bool) -> Policy:
+def change(policy: Policy, microbatches: int, random: Random, fusing: bool, cutting: bool = False) -> Policy:
     """What `vary` does, for any number of micro-batches."""
     ahead, rules, pace, burst = policy.ahead.copy(), policy.rules.copy(), policy.pace, policy.burst
     chunks, ranks = len(ahead), len(rules)
@@ -115,7 +139,7 @@ def change(policy: Policy, microbatches: int, random: Random, fusing: bool) -> P
         else:
             start = random.randrange(ranks)
             stop = start + 1 if random.random() < 0.7 else random.randrange(start, ranks) + 1
-            rule, values = random.choices(_CHANGES, weights=(4, 2, 3, 1, 4 * fusing))[0]
+            rule, values = random.choices(_CHANGES, weights=(4, 2, 3, 1, 4 * fusing, 4 * cutting))[0]
             rules[start:stop, rule] = random.choice(values)
     return replace(policy, ahead=np.minimum(np.maximum(ahead, 1), microbatches), rules=rules, pace=pace, burst=burst)
 
@@ -126,6 +150,7 @@ _CHANGES = (
     (PRIORITY, (0, 1, 2)),
     (DEEP, (0, 1)),
     (FUSE, (0, 1, 2)),
+    (CUT, (0, 1)),
 )
 
 
@@ -133,3 +158,8 @@ def fusing_helps(instance: Instance) -> bool:
     """Whether a fused backward can be worth it anywhere: it is cheaper than its halves, or holds less."""
     halves = instance.backward_input + instance.backward_weight
     return bool((instance.backward < halves).any() or (instance.retained > instance.activation).any())
+
+
+def cutting_helps(instance: Instance) -> bool:
+    """Whether any weight gradient has units to be cut into."""
+    return bool(instance.unit_ticks.shape[2] > 2)
