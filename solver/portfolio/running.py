@@ -213,6 +213,7 @@ class _Run:
                 time.monotonic() + max(left / 4, left / (len(choices) - index)),
                 lambda found, _: at.take(found, "greedy"),
                 at.bound_of(sizes),
+                granularity=self.request.granularity,
             )
             if schedule is not None:
                 at.take(schedule, "greedy")
