@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import os
 import re
 import subprocess
@@ -140,3 +142,41 @@ def test_files_are_small(folder: str) -> None:
         if path.suffix == ".py":
             lines, most = len(path.read_text(encoding="utf-8").splitlines()), MAX_LINES.get(folder, 400)
             assert lines <= most, f"{path.relative_to(ROOT)} has {lines} lines, over {most}: one idea a file"
+
+
+def compiled(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    """The functions of a file that numba compiles."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            names = {
+                node.id for each in function.decorator_list for node in ast.walk(each) if isinstance(node, ast.Name)
+            }
+            if names & {"njit", "bare"}:
+                yield function
+
+
+SOLVER = sorted(str(path.relative_to(ROOT)) for path in files(ROOT / "adaptpipe" / "solver") if path.suffix == ".py")
+
+
+@pytest.mark.parametrize("name", SOLVER)
+def test_compiled_code_names_the_files_it_is_compiled_with(name: str) -> None:
+    """Numba's cache looks at the file of a function alone; what it calls or reads elsewhere would stay as it was."""
+    path = ROOT / name
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    from_file = {
+        alias.asname or alias.name: path.parent.joinpath(*[".."] * (node.level - 1), *(node.module or "").split("."))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+    parts = [part for function in compiled(tree) for part in (*function.body, *function.decorator_list)]
+    used = {node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+    wanted = set()
+    for each in used & set(from_file):
+        source = from_file[each].with_suffix(".py")
+        assert source.is_file(), f"{name}: import {each} from the file that makes it"
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()[:8]
+        wanted.add(f"# Compiled with {source.name} {digest}")
+    found = set(re.findall(r"^# Compiled with .*$", text, re.MULTILINE))
+    assert found == wanted, f"{name}: write, below its imports,\n" + "\n".join(sorted(wanted))

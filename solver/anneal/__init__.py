@@ -1,4 +1,4 @@
-"""Annealing of schedules: the ops of every rank in better order."""
+"""Annealing of schedules: the ops of every rank in better order, finer or coarser."""
 
 from .annealing import anneal
 

@@ -1,4 +1,4 @@
-"""Annealing of the orders in which ranks run their ops, on one core or several."""
+"""Annealing of the orders in which ranks run their ops, and of what the ops are, on one core or several."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..core.granularity import Granularity
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
@@ -55,13 +56,15 @@ def anneal(
     workers: int = 1,
     target: int | None = None,
     on_schedule: OnSchedule | None = None,
+    granularity: Granularity = Granularity(),  # noqa: B008 - frozen
 ) -> Schedule:
-    """Better orders for the ops of a schedule, by simulated annealing.
+    """A better schedule, by simulated annealing: orders of ops, what is fused, and ranges of weight gradients.
 
-    A move lets an op, or a few neighbours together, change places with the ops next to them on the same rank. Moves
-    that break the data flow or a memory limit are turned down, and so are nearly all that make things worse than the
-    temperature allows, by a look at the ops they touch: see `kernel.anneal`. Which ops there are stays as it is:
-    micro-batch sizes, what is fused, ranges of weight gradients. Ops of one stage and kind keep their order.
+    A move lets an op, or a few neighbours together, change places with the ops next to them on the same rank; or it
+    makes a backward fused or split, cuts a weight gradient in two, or puts two ranges of one together. Moves that
+    break the data flow or a memory limit are turned down, and so are nearly all that make things worse than the
+    temperature allows, by a look at the ops they touch: see `kernel.anneal`. Micro-batch sizes stay as they are. F's
+    of a stage keep their order, and so do its backwards.
 
     Parameters
     ----------
@@ -82,6 +85,9 @@ def anneal(
         Stop at a value of at most this; a lower bound.
     on_schedule
         Told of each better schedule as it is found.
+    granularity
+        What may be chosen: `fused`, where a fused backward is cheaper or holds less anywhere, and `units`. Where that
+        is off, `start` has no fused backwards, or no ranges, and neither has the answer.
 
     Returns
     -------
@@ -103,8 +109,8 @@ def anneal(
     if len(start.table.stage) == 0 or (deadline is not None and time.monotonic() >= deadline):
         return start
     budget, goal = Budget(iterations, deadline), -1 if target is None else target
-    state = State(problem, start, objective, seed)
-    heat = HEAT * float(state.ops.ticks.mean()) / state.scale
+    state = State(problem, start, objective, seed, granularity)
+    heat = HEAT * state.mean_ticks
     reported = state.best
 
     def report() -> None:

@@ -1,4 +1,4 @@
-"""A schedule's orders as arrays for the annealer, and back."""
+"""A schedule as arrays for the annealer, and back."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..core.ops import Kind
+from ..core.granularity import Granularity
+from ..core.instance import Instance
+from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
-from ..evaluate.simulate import op_bytes, op_inputs, op_ticks, simulate
+from ..evaluate.simulate import simulate
+from ..heuristics.policy import fusing_helps
 from . import kernel
 from .arrays import Now, Ops, Work
+from .clock import fill, value_of
+from .grain import SAVED
+from .reorder import BLOCK
 
 LARGEST_TIME = 2**60
 """No longest way in the kernel's ticks may pass this."""
@@ -20,9 +26,16 @@ LARGEST_TIME = 2**60
 REACH = 6
 """Places that an op moves at most, as a rule."""
 
+GRAIN = 25
+"""Moves of a hundred that change granularity, where there is any to choose."""
+
+PIECES = 2
+"""Pieces of weight gradient that there is room for, as a multiple of the backwards of a rank; more where the schedule
+to start from has more."""
+
 
 class State:
-    """An order of every rank's ops that moves can change, its heads and tails, and the best order so far.
+    """A schedule that moves can change, its heads and tails, and the best so far.
 
     Parameters
     ----------
@@ -32,115 +45,252 @@ class State:
         "makespan" or "span".
     seed
         Of the moves.
+    granularity
+        What moves may choose beside the order: `fused`, and `units` where stages have several.
     """
 
-    def __init__(self, problem: Problem, schedule: Schedule, objective: Objective, seed: int) -> None:
-        table, n = schedule.table, len(schedule.table.stage)
+    def __init__(
+        self,
+        problem: Problem,
+        schedule: Schedule,
+        objective: Objective,
+        seed: int,
+        granularity: Granularity = Granularity(),  # noqa: B008 - frozen
+    ) -> None:
+        instance, n = problem.instance(schedule.sizes), len(schedule.table.stage)
         self.schedule, self.span = schedule, objective == "span"
+        self.pairs, self.width_of_code = instance.stages * instance.microbatches, instance.unit_ticks.shape[2]
         timeline = simulate(problem, schedule)
-        first = table.offsets.astype(np.int64)
+        first = schedule.table.offsets
         starts = np.zeros(problem.ranks, dtype=np.int64)
         busy = first[:-1] < first[1:]
         starts[busy] = timeline.start[first[:-1][busy]]
-        ticks = op_ticks(problem.instance(schedule.sizes), schedule)
-        lag = op_inputs(problem.instance(schedule.sizes), schedule)[1]
-        # An op of no duration would let a circle of waits go unseen: times are multiplied, and such an op takes 1.
-        horizon = int(ticks.sum()) + int(lag.sum()) + 1
-        self.scale = min(int((ticks == 0).sum()) + 1, max(1, LARGEST_TIME // horizon))
         # The span is a makespan of which each rank's end counts later by what it starts earlier.
         self.offset = int(starts.max()) if self.span else 0
-        self.ops = self._ops(problem, schedule, ticks, starts)
-        order, slot = np.arange(n, dtype=np.int64), np.arange(n, dtype=np.int64)
-        head, tail, held = (np.zeros(n, dtype=np.int64) for _ in range(3))
-        self.now = Now(order, slot, head, tail, held, order.copy())
+        self.scale = _scale(instance)
+        self.units = tuple(len(each) for each in problem.weight_units)
+        self.fusing = granularity.fused and (fusing_helps(instance) or bool((schedule.table.kind == Kind.B).any()))
+        self.cutting = granularity.units and max(self.units) > 1
+        self.grain = GRAIN if self.fusing or self.cutting else 0
+        self.ops = self._ops(instance, schedule, starts)
+        size = len(self.ops.rank)
+        self.now = _nothing(self.ops, instance.microbatches)
         self.counters = np.zeros(kernel.COUNTERS, dtype=np.int64)
         self.random = np.zeros(1, dtype=np.uint64)
         self.reseed(seed)
-        value = self._fill()
-        self.values = np.array([value, value, 0], dtype=np.int64)
+        self.values = np.zeros(3, dtype=np.int64)
+        self.now.best[:] = self._codes(schedule)
+        value = self._take(self.now.best)
+        self.values[:2] = value
         self.started = self.best
-        longest = 2 * (value + int(self.ops.ticks.max())) + 1
-        self.width = max(int(np.min(self.ops.ticks[ticks > 0], initial=longest)), longest // (4 * n + 16), 1)
-        minus = [np.full(size, -1, dtype=np.int64) for size in (longest // self.width + 2, n)]
-        blank = [np.zeros(n, dtype=np.int64) for _ in range(7)]
-        self.work = Work(minus[0], blank[0], minus[1], *blank[1:])
-
-    def _ops(self, problem: Problem, schedule: Schedule, ticks: Array, starts: Array) -> Ops:
-        instance, table, n = problem.instance(schedule.sizes), schedule.table, len(ticks)
-        before, lag = op_inputs(instance, schedule)
-        lag = lag * self.scale
-        sources, targets = before.reshape(-1), np.repeat(np.arange(n, dtype=np.int64), 2)
-        there = np.flatnonzero(sources >= 0)
-        by_source = there[np.argsort(sources[there], kind="stable")]
-        counts = np.bincount(sources[there], minlength=n)
-        # I and B of a stage are one family; so are its W's, which are as good as each other.
-        kind = np.where(table.kind == Kind.B, int(Kind.I), table.kind)
-        return Ops(
-            first=table.offsets.astype(np.int64),
-            rank=np.repeat(np.arange(problem.ranks, dtype=np.int64), np.diff(table.offsets)),
-            ticks=np.where(ticks == 0, 1, ticks * self.scale),
-            before=before,
-            lag=lag,
-            first_after=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            after=np.ascontiguousarray(targets[by_source]),
-            after_lag=np.ascontiguousarray(lag.reshape(-1)[by_source]),
-            rest=(self.offset - starts) * self.scale if self.span else np.zeros_like(starts),
-            begin=starts * self.scale,
-            family=kind * instance.stages + table.stage,
-            **dict(zip(("take", "swell", "free"), op_bytes(instance, schedule), strict=True)),
-            static=instance.static,
-            limit=instance.limit,
+        ticks = self.now.ticks[self.now.live[:n]]
+        longest = 2 * (value + int(ticks.max())) + 1
+        shortest = int(np.min(ticks[ticks >= self.scale], initial=longest))
+        self.width = max(shortest, longest // (4 * n + 16), 1)
+        minus = [np.full(length, -1, dtype=np.int64) for length in (longest // self.width + 2, size)]
+        chain, mark, new_head, new_tail, log_op, log_head, logged = (np.zeros(size, dtype=np.int64) for _ in range(7))
+        old, window = (np.zeros(8 * REACH + BLOCK, dtype=np.int64) for _ in range(2))
+        saved = np.zeros((2, SAVED), dtype=np.int64)
+        self.work = Work(
+            minus[0], chain, minus[1], mark, new_head, new_tail, log_op, log_head, logged, old, window, saved
         )
 
-    def _fill(self) -> int:
-        """Heads, tails and bytes of the order, from nothing; its value, in the kernel's ticks."""
-        ops, now = self.ops, self.now
-        alive = kernel.fill(ops, now, np.empty(len(now.order), dtype=np.int64))
-        assert alive, "an order that was simulated has no deadlock"
-        sums = np.concatenate([[0], np.cumsum((ops.take - ops.free)[now.order])])
-        now.held[:] = sums[1:] - sums[ops.first[ops.rank]] + ops.static[ops.rank]
-        return int(kernel.value_of(ops, now, self.span))
+    def _ops(self, instance: Instance, schedule: Schedule, starts: Array) -> Ops:
+        pairs, ranks, scale = self.pairs, instance.ranks, self.scale
+        stage, microbatch = (part.reshape(-1) for part in np.indices((instance.stages, instance.microbatches)))
+        rank_of_pair = instance.rank.reshape(-1)
+        sizes = np.array(schedule.sizes, dtype=np.int64)[microbatch]
+        alike = np.unique(np.stack([stage, sizes]), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        units = np.array(self.units, dtype=np.int64)[stage]
+
+        # Slots of every rank, and its pieces: what the schedule has at least.
+        pieces = schedule.table.kind == Kind.W
+        backs = np.bincount(rank_of_pair, minlength=ranks)
+        if self.grain:
+            room = np.bincount(
+                rank_of_pair, weights=np.minimum(units, PIECES if self.cutting else 1), minlength=ranks
+            ).astype(np.int64)
+        else:
+            room = np.zeros(ranks, dtype=np.int64)
+        of_rank = np.repeat(np.arange(ranks), np.diff(schedule.table.offsets))
+        room = np.maximum(room, np.bincount(of_rank[pieces], minlength=ranks))
+        first, pool_first = (
+            np.concatenate([[0], np.cumsum(each)]).astype(np.int64) for each in (2 * backs + room, room)
+        )
+        n = int(first[-1])
+        rank = np.concatenate([rank_of_pair, rank_of_pair, np.repeat(np.arange(ranks), room)]).astype(np.int64)
+
+        source, source_lag, target, target_lag = (np.full(n, fill, dtype=np.int64) for fill in (-1, 0, -1, 0))
+        nodes = np.arange(2 * pairs)
+        for column in range(2):
+            before, lag = instance.before[: 2 * pairs, column], instance.lag[: 2 * pairs, column] * scale
+            # What an op of the same stage and micro-batch needs comes first on their rank: see `Now.own`.
+            apart = (before >= 0) & (before % pairs != nodes % pairs)
+            assert (source[nodes[apart]] < 0).all(), "an op waits for one op of another stage"
+            source[nodes[apart]], source_lag[nodes[apart]] = before[apart], lag[apart]
+            target[before[apart]], target_lag[before[apart]] = nodes[apart], lag[apart]
+
+        activation, retained = instance.activation.reshape(-1), instance.retained.reshape(-1)
+        forward, back, fused = (
+            each.reshape(-1) for each in (instance.forward, instance.backward_input, instance.backward)
+        )
+        return Ops(
+            first=first,
+            pool_first=pool_first + 2 * pairs,
+            rank=rank,
+            source=source,
+            source_lag=source_lag,
+            target=target,
+            target_lag=target_lag,
+            rest=(self.offset - starts) * scale if self.span else np.zeros_like(starts),
+            begin=starts * scale,
+            static=instance.static,
+            limit=instance.limit,
+            alike=alike,
+            forward_ticks=np.maximum(forward * scale, 1),
+            activation=activation.copy(),
+            split_ticks=np.maximum(back * scale, 1),
+            split_peak=np.maximum(retained - activation, 0),
+            split_net=retained - activation,
+            fused_ticks=np.maximum(fused * scale, 1),
+            unit_ticks=instance.unit_ticks.reshape(pairs, -1) * scale,
+            unit_bytes=instance.unit_bytes.reshape(pairs, -1).copy(),
+            overhead=instance.overhead[stage] * scale,
+            units=units,
+        )
+
+    def _codes(self, schedule: Schedule) -> Array:
+        """The schedule as one code for each slot; see `grain.code`."""
+        table, width = schedule.table, self.width_of_code
+        q = table.stage * schedule.microbatches + table.microbatch
+        weight, ranged = table.kind == Kind.W, table.start >= 0
+        units = np.array(self.units, dtype=np.int64)[table.stage]
+        low, high = np.where(ranged, table.start, 0), np.where(ranged, table.stop, np.where(weight, units, 0))
+        codes = np.full(len(self.ops.rank), -1, dtype=np.int64)
+        code = ((q * width + low) * width + high) * 4 + table.kind
+        for r, (start, stop) in enumerate(pairwise(table.offsets.tolist())):
+            codes[self.ops.first[r] : self.ops.first[r] + stop - start] = code[start:stop]
+        return codes
+
+    def _take(self, codes: Array) -> int:
+        """Let the schedule be that of some codes; its value, in the kernel's ticks."""
+        ops, now, pairs, width = self.ops, self.now, self.pairs, self.width_of_code
+        slots = np.flatnonzero(codes >= 0)
+        ranks = np.searchsorted(ops.first, slots, side="right") - 1
+        rest, kind = np.divmod(codes[slots], 4)
+        rest, high = np.divmod(rest, width)
+        q, low = np.divmod(rest, width)
+        weight, back = kind == Kind.W, (kind == Kind.I) | (kind == Kind.B)
+        op = q + pairs * back
+        pieces = np.bincount(ranks[weight], minlength=len(ops.static))
+        # Pieces of each rank from its first on; the others lie in its pool.
+        before = np.cumsum(pieces) - pieces
+        op[weight] = (ops.pool_first[:-1] - before)[ranks[weight]] + np.arange(len(op[weight]))
+        now.pooled[:] = np.diff(ops.pool_first) - pieces
+        for r, (start, stop) in enumerate(pairwise(ops.pool_first.tolist())):
+            pool = now.pool[start - 2 * pairs : stop - 2 * pairs]
+            pool[: now.pooled[r]] = np.arange(stop - 1, start + pieces[r] - 1, -1)
+        now.order[slots], now.slot[op] = op, slots
+        now.used[:-1] = np.bincount(ranks, minlength=len(ops.static))
+        now.used[-1] = len(op)
+        now.live[: len(op)], now.place[op] = op, np.arange(len(op))
+        now.parts[:] = np.bincount(q[weight], minlength=pairs)
+
+        now.ticks[:pairs], now.peak[:pairs], now.net[:pairs] = ops.forward_ticks, ops.activation, ops.activation
+        fused = now.parts == 0
+        now.ticks[pairs : 2 * pairs] = np.where(fused, ops.fused_ticks, ops.split_ticks)
+        now.peak[pairs : 2 * pairs] = np.where(fused, 0, ops.split_peak)
+        now.net[pairs : 2 * pairs] = np.where(fused, -ops.activation, ops.split_net)
+        piece, q, low, high = op[weight], q[weight], low[weight], high[weight]
+        now.own[piece], now.low[piece], now.high[piece] = q + pairs, low, high
+        ticks = ops.unit_ticks[q, high] - ops.unit_ticks[q, low] + np.where(low > 0, ops.overhead[q], 0)
+        now.ticks[piece], now.peak[piece] = np.maximum(ticks, 1), 0
+        now.net[piece] = ops.unit_bytes[q, low] - ops.unit_bytes[q, high]
+        now.family[piece] = 2 * pairs + (ops.alike[q] * width + low) * width + high
+        alive = fill(ops, now, np.empty(len(op), dtype=np.int64))
+        assert alive, "a schedule that was simulated has no deadlock"
+        return int(value_of(ops, now, self.span))
 
     def reseed(self, seed: int) -> None:
         """Begin another row of random moves."""
         self.random[0] = (seed * 2654435761 + 88172645463325252) % 2**64 or 1
 
-    def restart(self, order: Array) -> None:
-        """Go on from another order, of the same ops on the same ranks."""
-        self.now.order[:] = order
-        self.now.slot[order] = np.arange(len(order))
-        self.values[kernel.VALUE] = value = self._fill()
+    def restart(self, codes: Array) -> None:
+        """Go on from another schedule of the same problem and sizes, in codes as those of `best`."""
+        self.values[kernel.VALUE] = value = self._take(codes)
         if value <= self.values[kernel.BEST]:
             self.values[kernel.BEST] = value
-            self.now.best_order[:] = order
+            self.now.best[:] = codes
 
-    def take_best(self, value: int, order: Array) -> None:
-        """Take over an order that another found, if it is better than the best; moves go on where they are."""
+    def take_best(self, value: int, codes: Array) -> None:
+        """Take over a schedule that another found, if it is better than the best; moves go on where they are."""
         if value < self.best:
             self.values[kernel.BEST] = (value + self.offset + 1) * self.scale - 1
-            self.now.best_order[:] = order
+            self.now.best[:] = codes
 
     def run(self, moves: int, hot: float, cold: float, target: int) -> None:
         """Propose moves, from temperature `hot` to `cold` in ticks; stop at a value of `target`."""
         goal = (target + self.offset + 1) * self.scale - 1
         kernel.anneal(
             self.ops, self.now, self.work, self.width, self.span, self.random, self.values, self.counters,
-            moves, hot * self.scale, cold * self.scale, REACH, goal,
+            moves, hot * self.scale, cold * self.scale, REACH, self.grain, self.fusing, self.cutting, goal,
         )  # fmt: skip
 
     @property
     def value(self) -> int:
-        """Objective value of the order, in ticks."""
+        """Objective value of the schedule, in ticks."""
         return int(self.values[kernel.VALUE]) // self.scale - self.offset
 
     @property
     def best(self) -> int:
-        """Objective value of the best order, in ticks."""
+        """Objective value of the best schedule, in ticks."""
         return int(self.values[kernel.BEST]) // self.scale - self.offset
 
+    @property
+    def mean_ticks(self) -> float:
+        """Mean duration of an op of the schedule, in ticks."""
+        return float(self.now.ticks[self.now.live[: self.now.used[-1]]].mean()) / self.scale
+
     def best_schedule(self) -> Schedule:
-        """The best order as a schedule."""
-        flat = [op for row in self.schedule.ops for op in row]
-        order, bounds = self.now.best_order.tolist(), pairwise(self.ops.first.tolist())
-        rows = tuple(tuple(flat[op] for op in order[low:high]) for low, high in bounds)
-        return Schedule(self.schedule.placement, self.schedule.sizes, rows)
+        """The best schedule."""
+        width, microbatches, kinds = self.width_of_code, self.schedule.microbatches, tuple(Kind)
+        rows = []
+        for start, stop in pairwise(self.ops.first.tolist()):
+            row = []
+            for code in self.now.best[start:stop].tolist():
+                if code < 0:
+                    break
+                rest, kind = divmod(code, 4)
+                rest, high = divmod(rest, width)
+                q, low = divmod(rest, width)
+                stage, microbatch = divmod(q, microbatches)
+                ranged = kind == Kind.W and high - low < self.units[stage]
+                row.append(Op(stage, kinds[kind], microbatch, (low, high) if ranged else None))
+            rows.append(tuple(row))
+        return Schedule(self.schedule.placement, self.schedule.sizes, tuple(rows))
+
+
+def _scale(instance: Instance) -> int:
+    """Factor of all times: an op of no duration takes 1 of the kernel's ticks, lest a circle of waits goes unseen."""
+    unit, start = np.diff(instance.unit_ticks, axis=2), instance.overhead[:, None]
+    # Beyond a stage's last unit there is none.
+    real = np.arange(unit.shape[2]) < np.array([len(row) for row in instance.problem.weight_units])[:, None, None]
+    cost = unit + np.where(np.arange(unit.shape[2]) > 0, start[:, :, None], 0)
+    backward = np.minimum(instance.backward_input, instance.backward)
+    none = int((instance.forward == 0).sum() + (backward == 0).sum() + ((cost == 0) & real).sum())
+    longest = np.maximum(instance.backward, instance.backward_input + instance.backward_weight)
+    horizon = int((instance.forward + longest).sum() + (cost * real).sum() + instance.lag.sum()) + 1
+    return min(none + 1, max(1, LARGEST_TIME // horizon))
+
+
+def _nothing(ops: Ops, microbatches: int) -> Now:
+    """Arrays for a schedule; what they hold of an op whatever the schedule is set."""
+    n, pairs, ranks = len(ops.rank), len(ops.alike), len(ops.static)
+    arrays = {name: np.zeros(n, dtype=np.int64) for name in Now._fields}
+    arrays["used"], arrays["pooled"] = np.zeros(ranks + 1, dtype=np.int64), np.zeros(ranks, dtype=np.int64)
+    arrays["pool"], arrays["parts"] = np.zeros(n - 2 * pairs, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
+    now, stage = Now(**arrays), np.arange(pairs) // microbatches
+    now.own[:pairs], now.own[pairs : 2 * pairs] = -1, np.arange(pairs)
+    # F's of a stage keep their order, and so do its backwards.
+    now.family[:pairs], now.family[pairs : 2 * pairs] = stage, pairs + stage
+    return now

@@ -74,7 +74,7 @@ class Team:
         By moves, whose find counts does not depend on who is faster: this process's, then that of the first worker
         that has the least value. A process that is lost leaves the others as they are.
         """
-        state, best = self._state, self._state.now.best_order.copy()
+        state, best = self._state, self._state.now.best.copy()
         state.restart(best)
         self._number += 1
         found: list[tuple[int, int, Array]] = []

@@ -39,7 +39,7 @@ def main() -> None:
     state.reseed(came.get()[0])
 
     def tell(what: str, number: int) -> None:
-        pickle.dump(Found(what, number, state.best, state.now.best_order.tobytes()), target)
+        pickle.dump(Found(what, number, state.best, state.now.best.tobytes()), target)
         target.flush()
 
     tell(READY, 0)

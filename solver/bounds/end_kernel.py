@@ -8,6 +8,8 @@ from numba import njit
 from ..core.schedule import Array
 from .label_kernel import FULL, SPENT, Counts, Links, Times
 
+# Compiled with label_kernel.py 53585633
+
 
 @njit(cache=True)
 def dominates_back(one: Times, other: Times, size: int, ranks: int, weight: Links) -> bool:  # pragma: no cover

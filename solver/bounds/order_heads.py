@@ -13,6 +13,8 @@ from ..core.schedule import Array
 from .counts import FAR, Counts
 from .paths import PASS, F, Paths
 
+# Compiled with counts.py 9bfd8e6c
+
 
 @dataclass(frozen=True, slots=True)
 class OrderHeads:

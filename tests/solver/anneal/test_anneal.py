@@ -11,16 +11,17 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import Objective, Problem, Schedule, check, simulate
-from adaptpipe.solver.anneal import anneal, kernel
+from adaptpipe.solver import Kind, Objective, Op, Problem, Schedule, check, simulate
+from adaptpipe.solver.anneal import anneal, grain, kernel
 from adaptpipe.solver.anneal.annealing import Budget
 from adaptpipe.solver.anneal.process import DONE, Found, Round, Worker
 from adaptpipe.solver.anneal.state import State
 from adaptpipe.solver.anneal.team import Team
+from adaptpipe.solver.core.granularity import Granularity
 from adaptpipe.solver.heuristics import gpipe, zb_v
 from adaptpipe.solver.heuristics.greedy import greedy
 from tests.solver.bounds.test_bounds import published
-from tests.strategies import problems
+from tests.strategies import problems, schedules_of
 
 
 def first_schedule(problem: Problem) -> Schedule:
@@ -36,40 +37,97 @@ def first_schedule(problem: Problem) -> Schedule:
     return schedule
 
 
+def canonical(problem: Problem, schedule: Schedule) -> Schedule:
+    """The schedule with W's of all units as whole ones."""
+
+    def whole(op: Op) -> Op:
+        return Op(op.stage, op.kind, op.microbatch) if op.units == (0, len(problem.weight_units[op.stage])) else op
+
+    rows = tuple(tuple(whole(op) for op in row) for row in schedule.ops)
+    return Schedule(schedule.placement, schedule.sizes, rows)
+
+
+def rows(state: State) -> list[list[tuple[int, ...]]]:
+    """Code, head, tail, bytes and prices of the ops of every rank, in order."""
+    ops, now, found = state.ops, state.now, []
+    for r in range(len(ops.static)):
+        slots = range(ops.first[r], ops.first[r] + now.used[r])
+        row = []
+        for place in slots:
+            op = now.order[place]
+            assert now.slot[op] == place
+            kept = now.head[op], now.tail[op], now.held[place], now.ticks[op], now.peak[op], now.net[op]
+            row.append((grain.code(op, ops, now), *(int(value) for value in kept), int(now.family[op])))
+        found.append(row)
+    return found
+
+
+def assert_consistent(state: State) -> None:
+    """What exists is listed once; what does not, lies in the pools."""
+    ops, now = state.ops, state.now
+    pairs = len(ops.alike)
+    slots = [place for r, low in enumerate(ops.first[:-1]) for place in range(low, low + now.used[r])]
+    live = now.live[: now.used[-1]].tolist()
+    assert sorted(live) == sorted(now.order[slots].tolist())
+    assert now.place[live].tolist() == list(range(len(live)))
+    offsets = ops.pool_first - 2 * pairs
+    pooled = [op for r, low in enumerate(offsets[:-1]) for op in now.pool[low : low + now.pooled[r]].tolist()]
+    assert sorted(pooled + [op for op in live if op >= 2 * pairs]) == list(range(2 * pairs, len(ops.rank)))
+    pieces = [op for op in live if op >= 2 * pairs]
+    assert np.bincount(now.own[pieces] - pairs, minlength=pairs).tolist() == now.parts.tolist()
+    assert (state.work.bucket == -1).all()
+    assert (state.work.queued == -1).all()
+
+
 @settings(max_examples=150)
-@given(problems(max_ranks=4, max_samples=6), st.sampled_from(get_args(Objective)), st.integers(0, 99))
-def test_moves_keep_order_heads_tails_bytes_and_value_exact(problem: Problem, objective: Objective, seed: int) -> None:
-    start = first_schedule(problem)
+@given(problems(max_ranks=4, max_samples=6), st.sampled_from(get_args(Objective)), st.integers(0, 99), st.data())
+def test_moves_keep_heads_tails_bytes_prices_and_value_exact(
+    problem: Problem, objective: Objective, seed: int, data: st.DataObject
+) -> None:
+    start = data.draw(schedules_of(problem))
+    if check(problem, start):
+        start = first_schedule(problem)
     state = State(problem, start, objective, seed)
-    heat = float(state.ops.ticks.mean()) / state.scale
+    assert state.best == simulate(problem, start).value(objective)
+    assert state.best_schedule() == canonical(problem, start)
+    heat = state.mean_ticks
     for _ in range(4):
         state.run(200, heat, heat / 2, -1)
-        assert (state.work.bucket == -1).all()
-        assert (state.work.queued == -1).all()
-        order, head, tail, held, value = (
-            state.now.order.copy(), state.now.head.copy(), state.now.tail.copy(), state.now.held.copy(), state.value
-        )  # fmt: skip
-        best, best_order = state.best, state.now.best_order.copy()
-        state.restart(order)
-        assert (state.value, state.best) == (value, best)
-        assert np.array_equal(state.now.head, head)
-        assert np.array_equal(state.now.tail, tail)
-        assert np.array_equal(state.now.held, held)
-        state.now.best_order[:] = order
+        assert_consistent(state)
+        found, value, best, best_codes = rows(state), state.value, state.best, state.now.best.copy()
+        grain.keep(state.ops, state.now)
+        codes = state.now.best.copy()
         assert check(problem, state.best_schedule()) == ()
         assert simulate(problem, state.best_schedule()).value(objective) == value
-        state.now.best_order[:] = best_order
+        state.now.best[:] = best_codes
+        state.restart(codes)
+        assert (state.value, state.best) == (value, best)
+        assert rows(state) == found
+        assert_consistent(state)
+        state.now.best[:] = best_codes
     assert check(problem, state.best_schedule()) == ()
     assert simulate(problem, state.best_schedule()).value(objective) == state.best
 
 
-@settings(max_examples=30)
-@given(problems(max_ranks=3, max_samples=5), st.sampled_from(get_args(Objective)))
-def test_never_worse_and_what_it_reports_is_true(problem: Problem, objective: Objective) -> None:
+@settings(max_examples=60)
+@given(problems(max_ranks=3, max_samples=5), st.sampled_from(get_args(Objective)), st.booleans(), st.booleans())
+def test_never_worse_and_what_it_reports_is_true(
+    problem: Problem, objective: Objective, fused: bool, units: bool
+) -> None:
+    granularity = Granularity(fused, units)
+    problem = granularity.restricted(problem)
     start, seen = first_schedule(problem), list[tuple[Schedule, int]]()
+    assume(fused or not (start.table.kind == Kind.B).any())
     better = anneal(
-        problem, start, objective, iterations=3000, on_schedule=lambda found, value: seen.append((found, value))
+        problem,
+        start,
+        objective,
+        iterations=3000,
+        on_schedule=lambda found, value: seen.append((found, value)),
+        granularity=granularity,
     )
+    assert fused or not (better.table.kind == Kind.B).any()
+    assert units or (better.table.start < 0).all()
     values = [simulate(problem, start).value(objective), *(value for _, value in seen)]
     assert values == sorted(set(values), reverse=True)
     assert simulate(problem, better).value(objective) == values[-1]
@@ -141,7 +199,7 @@ def test_of_equal_finds_the_first_workers_counts_whoever_is_first(late: int) -> 
     start = greedy(problem, deadline=0.0)
     assert start is not None
     state = State(problem, start, "makespan", 0)
-    orders = [np.full(len(state.now.order), fill, dtype=np.int64) for fill in (1, 2)]
+    orders = [np.full(len(state.now.best), fill, dtype=np.int64) for fill in (1, 2)]
     team = Team(state, 0, 0)
     team._workers = [Fake(1, order.tobytes()) for order in orders]
     heard = team._hear
@@ -152,7 +210,7 @@ def test_of_equal_finds_the_first_workers_counts_whoever_is_first(late: int) -> 
 
     team._hear = slow  # type: ignore[method-assign]  # the other order of arrival
     team.round(2_000, None, 0.0, 0, lambda: None)
-    assert np.array_equal(state.now.best_order, orders[0])
+    assert np.array_equal(state.now.best, orders[0])
 
 
 def test_a_lost_worker_leaves_the_others() -> None:
