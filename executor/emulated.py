@@ -185,10 +185,7 @@ class EmulatedPipeline(Session):
         timeout_s: float = 60.0,
     ) -> None:
         def prepare() -> Program:
-            if not 0 < seconds_per_tick <= 3600:
-                raise InputError(f"seconds_per_tick = {seconds_per_tick}: must be above 0, and at most 3600")
-            if message_bytes < 1:
-                raise InputError(f"message_bytes = {message_bytes}: must be at least 1")
+            check_emulation(seconds_per_tick, message_bytes)
             program = lower(problem, schedule)
             check_world(program.placement)
             return program
@@ -237,6 +234,20 @@ class EmulatedPipeline(Session):
 
     def _spend(self, op: Op) -> None:
         self._device.run(self._seconds[op], self._transport.arrived_s)
+
+
+def check_emulation(seconds_per_tick: float, message_bytes: int) -> None:
+    """Check what an emulated pipeline is told beside problem and schedule.
+
+    Raises
+    ------
+    InputError
+        If a value is out of range.
+    """
+    if not 0 < seconds_per_tick <= 3600:
+        raise InputError(f"seconds_per_tick = {seconds_per_tick}: must be above 0, and at most 3600")
+    if message_bytes < 1:
+        raise InputError(f"message_bytes = {message_bytes}: must be at least 1")
 
 
 @contextmanager

@@ -147,13 +147,13 @@ def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:
     return measure(placement, stages, next_byte_loss, batch_of, sizes, timeout_s=spec.timeout_s)
 
 
-def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Worth | None]:
-    """Problem, baseline, our schedule, and what its choices are worth.
+def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
+    """Problem, and the baseline that its memory limits are set by.
 
     Raises
     ------
     NoAnswerError
-        When either has no schedule.
+        When there is no baseline.
     """
     placement = spec.place()
     reserve = message_reserve(profile, placement)
@@ -167,6 +167,18 @@ def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Wort
     else:
         limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
     problem = replace(free, memory=replace(free.memory, limit=limits))
+    return problem, baseline
+
+
+def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Worth | None]:
+    """Problem, baseline, our schedule, and what its choices are worth.
+
+    Raises
+    ------
+    NoAnswerError
+        When either has no schedule.
+    """
+    problem, baseline = priced(spec, profile)
     _tell(0, f"solving for at most {spec.time_limit:g} s")
     granularity = Granularity.parse(spec.granularity)
     ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit, granularity=granularity)
@@ -200,7 +212,7 @@ def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoA
     problem, baseline, ours, value = planned
     names = " and ".join(result.found_by or result.method for result in (baseline, ours))
     _tell(rank, f"training {spec.steps} steps each under {names}, in turns")
-    first, second = _train(rank, spec, config, parts, text, problem, (baseline.schedule, ours.schedule))
+    first, second = train(rank, spec, config, parts, text, problem, (baseline.schedule, ours.schedule))
     return Outcome(profile, problem, baseline, ours, value, (first, second)) if rank == 0 else None
 
 
@@ -209,7 +221,7 @@ def _tell(rank: int, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _train(
+def train(
     rank: int,
     spec: RunSpec,
     config: GPTConfig | MLPConfig,
