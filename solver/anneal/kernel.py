@@ -166,18 +166,26 @@ def anneal(
         # Take it: order, then heads.
         place_all(window, low, was, size, r, ops, now)
         changes, waiting, at_bucket = 0, 0, len(work.bucket) - 1
-        for i in range(size + 1):
-            if low + i < first + now.used[r]:
-                z = now.order[low + i]
-                key = (work.new_head[z] if i < size else now.head[z]) // width
-                at_bucket = min(at_bucket, key)
-                waiting += push(z, key, work)
-        if kind != NONE:
-            # Its ticks may have changed, and its head not.
-            q = ops.target[work.saved[0, OP]]
-            if q >= 0:
-                at_bucket = min(at_bucket, now.head[q] // width)
-                waiting += push(q, now.head[q] // width, work)
+        for i in range(size):
+            z = window[i]
+            at = work.new_head[z]
+            # Where its ticks may have changed, those that wait for it are looked at even if it begins when it did.
+            if at != now.head[z] or (kind != NONE and z == work.saved[0, OP]):
+                work.logged[z] = move
+                work.log_op[changes] = z
+                work.log_head[changes] = now.head[z]
+                changes += 1
+                now.head[z] = at
+                q = ops.target[z]
+                if q >= 0:
+                    key = now.head[q] // width
+                    at_bucket = min(at_bucket, key)
+                    waiting += push(q, key, work)
+        if low + size < first + now.used[r]:
+            z = now.order[low + size]
+            key = now.head[z] // width
+            at_bucket = min(at_bucket, key)
+            waiting += push(z, key, work)
         failed = False
         while waiting > 0:
             z, at_bucket = pop(at_bucket, work)
@@ -240,17 +248,20 @@ def anneal(
         if kind != NONE:
             settle(kind, low + size, ops, now, work)
         at_bucket = len(work.bucket) - 1
-        for i in range(-1, size):
-            if low + i >= first:
-                z = now.order[low + i]
-                key = (work.new_tail[z] if i >= 0 else now.tail[z]) // width
-                at_bucket = min(at_bucket, key)
-                waiting += push(z, key, work)
-        if kind != NONE:
-            q = ops.source[work.saved[0, OP]]
-            if q >= 0:
-                at_bucket = min(at_bucket, now.tail[q] // width)
-                waiting += push(q, now.tail[q] // width, work)
+        for i in range(size):
+            z = window[i]
+            if work.new_tail[z] != now.tail[z] or (kind != NONE and z == work.saved[0, OP]):
+                now.tail[z] = work.new_tail[z]
+                q = ops.source[z]
+                if q >= 0:
+                    key = now.tail[q] // width
+                    at_bucket = min(at_bucket, key)
+                    waiting += push(q, key, work)
+        if low > first:
+            z = now.order[low - 1]
+            key = now.tail[z] // width
+            at_bucket = min(at_bucket, key)
+            waiting += push(z, key, work)
         while waiting > 0:
             z, at_bucket = pop(at_bucket, work)
             waiting -= 1
