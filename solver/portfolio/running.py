@@ -267,6 +267,7 @@ class _Run:
             workers=self.request.workers,
             target=at.bound_of(sizes),
             on_schedule=lambda found, _: at.take(found, "anneal"),
+            granularity=self.request.granularity,
         )
         at.take(better, "anneal")
 
