@@ -79,11 +79,11 @@ class Pipeline(Session):
 
         program = agree(prepare, lambda program: program.fingerprint)
         last = program.placement.stage_count - 1
-        runners = {
+        self._stages = {
             stage: StageRunner(stage, module, loss_fn if stage == last else None, program.unit_ticks[stage])
             for stage, module in sorted(stages.items())
         }
-        super().__init__(program, runners, timeout_s=timeout_s, device=device_of(stages))
+        super().__init__(program, self._stages, timeout_s=timeout_s, device=device_of(stages))
 
     def step(self, batch: object, target: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
@@ -151,6 +151,14 @@ class Pipeline(Session):
         with self._guard(execution), torch.no_grad():
             execution.run()
             return self._end(execution)
+
+    def weight_groups(self) -> dict[int, tuple[int, ...]]:
+        """For each of this rank's stages, the floating-point operations of each piece of its last W that stands alone.
+
+        Pieces share no tensor with each other, so a weight gradient that is cut between them frees with each unit all
+        that the unit needed, in whatever order the units run. Empty where W had nothing to do.
+        """
+        return {stage: runner.weight_groups() for stage, runner in self._stages.items()}
 
     def _start(self, program: Program, batch: object, target: object) -> Execution:
         inputs: tuple[Message, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import TypeVar
@@ -13,8 +14,20 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptpipe.solver import Kind, Measurement, Op, Part, Placement, Problem, Profile, Schedule
+from adaptpipe.solver import (
+    Affine,
+    InputError,
+    Kind,
+    Measurement,
+    Op,
+    Part,
+    Placement,
+    Problem,
+    Profile,
+    Schedule,
+)
 
+from .cutting import even_parts
 from .delays import message_delays
 from .pipeline import Loss, Pipeline
 from .report import OpRecord
@@ -23,9 +36,16 @@ from .weights import coverage
 
 T = TypeVar("T")
 
-_ROUNDS, _STEPS = 3, 2
-"""Turns of split and fused backwards, so that what disturbs the machine meets both; and steps measured in each, after
-one that warms up and is left out."""
+_ROUNDS, _STEPS = 3, 3
+"""In a round, a third of the micro-batches has its backward fused, a third split, a third split and cut, so that what
+disturbs the machine meets all three; in the next round another third. And steps measured in each round, after one that
+warms up and is left out; one less where there are several sizes, which make up for each other's disturbances."""
+
+_LEAST_UNIT_S = 2e-4
+"""A stage whose weight gradient is short has fewer units: none of them should take less than this on average."""
+
+Piece = tuple[Kind, int | None]
+"""What one op computes: its kind, and the unit of a W that is cut."""
 
 
 def measure(
@@ -35,12 +55,14 @@ def measure(
     batch_of: Callable[[int], tuple[Tensor, Tensor]],
     sizes: Sequence[int],
     *,
+    units: int = 4,
     timeout_s: float = 60.0,
 ) -> Profile:
     """Seconds and bytes of every stage, at several micro-batch sizes, and of messages; all ranks call it together.
 
-    Every stage runs F of all micro-batches, then the backward of all: once split into I and W, once fused. Figures are
-    medians. Weights and buffers are left as they were; gradients that are there are kept.
+    Every stage runs F of all micro-batches, then the backward of all: fused, split into I and W, or split with W cut
+    into its units, which run apart. Figures are medians. Weights and buffers are left as they were; gradients that are
+    there are kept.
 
     Parameters
     ----------
@@ -54,8 +76,17 @@ def measure(
         Batch and target of that many samples, on every rank.
     sizes
         Micro-batch sizes to measure, in samples.
+    units
+        Units that a stage's weight gradient is cut into, at most. They are as even as they can be when none of them
+        shares a tensor with another, so that each frees the same bytes in whatever order they run; a stage with few
+        weight gradients, or short ones, has fewer.
     timeout_s
         Seconds a rank may wait for a message.
+
+    Raises
+    ------
+    InputError
+        When `units` is below 1.
 
     Returns
     -------
@@ -63,26 +94,36 @@ def measure(
         One part for each stage, the same on every rank. Message times need the ranks' clocks to agree, as they do on
         one machine.
     """
-    count = max(4, placement.ranks + 1)
+    if units < 1:
+        raise InputError(f"units: {units} is below 1")
+    count = max(6, placement.ranks + 1)
     saved = [(buffer, buffer.clone()) for stage in stages.values() for buffer in stage.buffers()]
     grads = [(parameter, parameter.grad) for stage in stages.values() for parameter in stage.parameters()]
-    found: dict[int, dict[Kind, _Samples]] = {}
+    found: dict[int, dict[Piece, _Samples]] = {}
     delays: dict[int, list[float]] = defaultdict(list)
-    for size in sorted(set(sizes)):
+    work: tuple[tuple[int, ...], ...] | None = None
+    steps = _STEPS if len(set(sizes)) == 1 else _STEPS - 1
+    for size in sorted(set(sizes), reverse=True):  # the largest says what can be cut
         batch, target = batch_of(size * count)
         problem = bare_problem(placement, size * count, [size])
         found[size] = {}
-        for fused in (False, True) * _ROUNDS:
-            schedule = _waves(problem, fused)
+        for turn in range(_ROUNDS):
             for parameter, _ in grads:
                 parameter.grad = None
-            with Pipeline(problem, schedule, stages, loss_fn, timeout_s=timeout_s) as pipeline:
-                for step in range(_STEPS + 1):
+            if work is None:
+                with Pipeline(problem, _waves(problem, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
+                    for _ in range(2):  # the first has never seen these stages
+                        pipeline.step(batch, target)
+                    work = _unit_work(placement, pipeline, units)
+            cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
+            with Pipeline(cut, _waves(cut, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
+                for step in range(steps + 1):
                     pipeline.step(batch, target)
                     if step:
                         everyone = _gather(pipeline.report.records)
                         _collect(everyone, found[size])
                         delays[size] += message_delays(placement, everyone)
+    assert work is not None, "there is at least one size"
     for buffer, value in saved:
         buffer.copy_(value)
     for parameter, grad in grads:
@@ -93,8 +134,9 @@ def measure(
         Part(
             name=f"stage {s}",
             static=fixed[s][0],
-            measurements=tuple(_measurement(s, size, found[size]) for size in sorted(found)),
+            measurements=tuple(_measurement(s, size, found[size], work[s]) for size in sorted(found)),
             deferred=fixed[s][1],
+            unit_work=work[s] or (1,),
         )
         for s in range(placement.stage_count)
     )
@@ -103,7 +145,7 @@ def measure(
 
 
 class _Samples:
-    """What was seen of one kind of op, by stage."""
+    """What was seen of one kind of piece, by stage."""
 
     def __init__(self) -> None:
         self.seconds: dict[int, list[float]] = defaultdict(list)
@@ -148,23 +190,50 @@ def bare_problem(placement: Placement, samples: int, sizes: Sequence[int]) -> Pr
     )
 
 
-def _waves(problem: Problem, fused: bool) -> Schedule:
-    """All forwards, then all backwards: the one order that every placement can run."""
+def _waves(problem: Problem, turn: int) -> Schedule:
+    """All forwards, then all backwards: the one order that every placement can run.
+
+    Weight gradients run after all other backwards of their stage, the units of one apart from each other: as they will
+    when they fill gaps, with nothing of theirs left in the caches.
+    """
     placement, sizes = problem.placement, problem.default_sizes()
     rows = []
     for rank in range(placement.ranks):
-        row: list[Op] = []
         mine = [
-            (s, j)
+            [Op(s, Kind.F, j) for j in range(len(sizes)) if placement.rank_of(s, j, len(sizes)) == rank]
             for s in range(placement.stage_count)
-            for j in range(len(sizes))
-            if placement.rank_of(s, j, len(sizes)) == rank
         ]
-        row += [Op(s, Kind.F, j) for s, j in mine]
-        for s, j in sorted(mine, key=lambda each: (-each[0], each[1])):
-            row += [Op(s, Kind.B, j)] if fused else [Op(s, Kind.I, j), Op(s, Kind.W, j)]
+        row = [op for ops in mine for op in ops]
+        for ops in reversed(mine):
+            waiting: list[Op] = []
+            for s, j in ((op.stage, op.microbatch) for op in ops):
+                way = (j + turn) % 3
+                row.append(Op(s, Kind.B if way == 0 else Kind.I, j))
+                units = len(problem.weight_units[s]) if way == 2 else 1
+                if way:
+                    waiting += [Op(s, Kind.W, j, None if units == 1 else (u, u + 1)) for u in range(units)]
+            row += sorted(waiting, key=lambda op: (op.units or (0, 1), op.microbatch))
         rows.append(tuple(row))
     return Schedule(placement, sizes, tuple(rows))
+
+
+def _unit_work(placement: Placement, pipeline: Pipeline, units: int) -> tuple[tuple[int, ...], ...]:
+    """For each stage, the work of its units, by the last step; empty where W has nothing to do."""
+    mine = {}
+    for stage, groups in pipeline.weight_groups().items():
+        whole = median(
+            record.end_s - record.start_s
+            for record in pipeline.report.records
+            if (record.op.stage, record.op.kind) == (stage, Kind.W)
+        )
+        mine[stage] = even_parts(groups, max(1, min(units, int(whole / _LEAST_UNIT_S))))
+    everyone = {stage: parts for part in _gather(mine) for stage, parts in part.items()}
+    return tuple(everyone[stage] for stage in range(placement.stage_count))
+
+
+def _parts(work: Sequence[int]) -> tuple[int, ...]:
+    """Work in parts of a million, which no problem finds too large."""
+    return tuple(round(each * 10**6 / sum(work)) for each in work) or (0,)
 
 
 def _gather(mine: T) -> list[T]:
@@ -173,31 +242,36 @@ def _gather(mine: T) -> list[T]:
     return [each for each in whole if each is not None]
 
 
-def _collect(everyone: Sequence[Sequence[OpRecord]], found: dict[Kind, _Samples]) -> None:
+def _collect(everyone: Sequence[Sequence[OpRecord]], found: dict[Piece, _Samples]) -> None:
     for records in everyone:
         for record in records:
-            samples = found.setdefault(record.op.kind, _Samples())
+            op = record.op
+            samples = found.setdefault((op.kind, None if op.units is None else op.units[0]), _Samples())
             samples.seconds[record.op.stage].append(record.end_s - record.start_s)
             samples.held[record.op.stage].append(record.held_bytes)
             samples.message[record.op.stage].append(record.message_bytes)
 
 
-def _measurement(stage: int, size: int, found: Mapping[Kind, _Samples]) -> Measurement:
-    def seconds(kind: Kind) -> float:
-        return median(found[kind].seconds[stage])
+def _measurement(stage: int, size: int, found: Mapping[Piece, _Samples], work: Sequence[int]) -> Measurement:
+    def seconds(kind: Kind, unit: int | None = None) -> float:
+        return median(found[kind, unit].seconds[stage])
 
-    def held(kind: Kind) -> int:
-        return int(median(found[kind].held[stage]))
+    def held(kind: Kind, unit: int | None = None) -> int:
+        return int(median(found[kind, unit].held[stage]))
 
+    units = range(len(work)) if len(work) > 1 else range(0)
+    left = [held(Kind.I), *(held(Kind.W, unit) for unit in units)]
     return Measurement(
         size=size,
         forward_s=seconds(Kind.F),
         backward_input_s=seconds(Kind.I),
-        backward_weight_s=seconds(Kind.W),
+        backward_weight_s=seconds(Kind.W) if work else 0.0,
         backward_s=seconds(Kind.B),
         activation=held(Kind.F),
         retained=held(Kind.I),
-        message=int(median(found[Kind.F].message[stage])),
+        message=int(median(found[Kind.F, None].message[stage])),
+        unit_s=tuple(seconds(Kind.W, unit) for unit in units),
+        unit_bytes=tuple(a - b for a, b in pairwise(left)) if units else (),
     )
 
 

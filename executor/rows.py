@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from torch import Tensor
@@ -52,6 +52,22 @@ def cut(name: str, data: object, sizes: Sequence[int]) -> tuple[object, ...]:
         raise InputError(f"{name} is a {type(data).__name__}; give tensors with one row for each sample")
 
     return tuple(part(name, data, stop - size, stop) for stop, size in zip(ends, sizes, strict=True))
+
+
+def tensors_of(data: object) -> Iterator[Tensor]:
+    """All tensors of a batch or target, as `cut` gives them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> [x.item() for x in tensors_of({"a": torch.tensor(1), "b": (None, torch.tensor(2))})]
+    [1, 2]
+    """
+    if isinstance(data, Tensor):
+        yield data
+    elif isinstance(data, Mapping | tuple | list):
+        for part in data.values() if isinstance(data, Mapping) else data:
+            yield from tensors_of(part)
 
 
 def as_inputs(data: object) -> Message:

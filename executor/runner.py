@@ -14,6 +14,7 @@ from adaptpipe.solver import InputError
 
 from .activations import Storages, count_saved
 from .message import Message, as_message
+from .rows import tensors_of
 from .weights import WeightQueue, install
 
 Loss = Callable[..., Tensor]
@@ -83,7 +84,8 @@ class StageRunner:
         split
             Whether the backward comes in two parts, I and W.
         is_batch
-            Whether the inputs are rows of the batch, which gets its gradient from autograd and is not counted.
+            Whether the inputs are rows of the batch, which gets its gradient from autograd and, as the target, is not
+            counted.
 
         Returns
         -------
@@ -93,7 +95,7 @@ class StageRunner:
         key = (self.module.training, tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs))
         storages = None
         if key not in self._known:
-            there = [*self.module.parameters(), *self.module.buffers()]
+            there = [*self.module.parameters(), *self.module.buffers(), *tensors_of(target)]
             storages = Storages(there + [x for x in inputs if is_batch and x is not None])
         with self._bound(microbatch, split), nullcontext() if storages is None else count_saved(storages):
             roots = self.outputs(inputs, target, weight)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from adaptpipe.solver import Kind, Part, Profile
+
 from .common import emit, json_option, require_writable, table
 from .run import require_torch
 from .run_file import load_run
@@ -23,7 +25,11 @@ def profile(
     ] = None,
     json: json_option = False,
 ) -> None:
-    """Measure seconds and bytes of F, I, W and B of every stage, and of messages, inside a running pipeline."""
+    """Measure seconds and bytes of F, I, W and B of every stage, and of messages, inside a running pipeline.
+
+    Also what sizes of work cost: what B saves of I + W, the units of W and a range of them, and, over several
+    micro-batch sizes, the fixed and the per-sample part of each op with the error of that fit.
+    """
     spec = load_run(file, settings or [])
     require_torch()
     from adaptpipe.executor import launch
@@ -37,9 +43,7 @@ def profile(
     if output is not None:
         problem.save(output)
     if json:
-        import msgspec
-
-        emit(msgspec.to_builtins(measured))
+        emit(_as_data(measured))
         return
     rows = []
     for part in measured.parts:
@@ -56,6 +60,53 @@ def profile(
                 ]
             )
     table(["stage", "size", "F ms", "I ms", "W ms", "B ms", "after F MiB", "after I MiB", "message MiB", "in W"], rows)
-    speed = "" if measured.bandwidth is None else f" + bytes / {measured.bandwidth / 1e9:.2f} GB/s"
     print("in W: share of the stage's parameters whose gradient W computes; the others' is part of I")
+    several = any(len(part.measurements) > 1 for part in measured.parts)
+    heads = ["stage", "B saves", "units of W", "range ms"]
+    if several:
+        heads += ["/".join(kind.name for kind in Kind) + f" {what}" for what in ("fixed", "fit error")]
+    table(heads, [[part.name, *_granularity(part, several)] for part in measured.parts])
+    print("B saves: part of I + W; units of W: shares of its work; range: cost of each range of units beyond the first")
+    if several:
+        smallest = measured.parts[0].measurements[0].size
+        print(
+            f"fixed: share of the time at size {smallest} that does not depend on the size, by a line over the sizes; "
+            "fit error: largest deviation of a measured time from that line"
+        )
+    speed = "" if measured.bandwidth is None else f" + bytes / {measured.bandwidth / 1e9:.2f} GB/s"
     print(f"message: {measured.latency_s * 1e3:.2f} ms{speed}; device: {measured.device}")
+
+
+def _granularity(part: Part, several: bool) -> list[str]:
+    """What the sizes of work cost, as cells of a table."""
+    units = "+".join(f"{work / sum(part.unit_work):.0%}" for work in part.unit_work)
+    cells = [f"{part.fused_saving:+.1%}", units, f"{part.range_s * 1e3:.3f}"]
+    if several:
+        smallest = part.measurements[0].size
+        cells.append("/".join(f"{100 * part.line(kind).fixed_share(smallest):.0f}" for kind in Kind) + "%")
+        cells.append("/".join(f"{100 * part.fit_error(kind):.1f}" for kind in Kind) + "%")
+    return cells
+
+
+def _as_data(profile: Profile) -> dict[str, object]:
+    """The profile, and what follows from it, for JSON."""
+    import msgspec
+
+    data: dict[str, object] = msgspec.to_builtins(profile)
+    data["parts"] = [
+        {
+            **msgspec.to_builtins(part),
+            "fused_saving": part.fused_saving,
+            "range_s": part.range_s,
+            "fits": {
+                kind.name: {
+                    "fixed_s": float(part.line(kind).fixed),
+                    "per_sample_s": float(part.line(kind).per_sample),
+                    "error": part.fit_error(kind),
+                }
+                for kind in Kind
+            },
+        }
+        for part in profile.parts
+    ]
+    return data

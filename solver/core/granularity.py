@@ -69,14 +69,21 @@ class Granularity:
         if not self.units and any(len(units) > 1 for units in problem.weight_units):
             memory, shares = problem.memory, problem.memory.retained_units
             if shares is not None:
-                whole = tuple(_sum(units) for units in shares)
+                whole = tuple(total(units) for units in shares)
                 memory = replace(memory, retained=whole, retained_units=None)
-            weight = tuple((_sum(units),) for units in problem.weight_units)
+            weight = tuple((total(units),) for units in problem.weight_units)
             problem = replace(problem, weight_units=weight, memory=memory, overhead=(0,) * problem.stages)
         return problem
 
 
-def _sum(costs: tuple[Cost, ...]) -> Cost:
+def total(costs: tuple[Cost, ...]) -> Cost:
+    """The sum of some costs: a plain number where all are.
+
+    Examples
+    --------
+    >>> total((1, 2)), total((Affine(1, 2), 3))
+    (3, Affine(fixed=4, per_sample=2))
+    """
     if all(isinstance(cost, int) for cost in costs):
         return sum(cost for cost in costs if isinstance(cost, int))
     parts = [cost if isinstance(cost, Affine) else Affine(cost, 0) for cost in costs]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, pairwise
 from math import ceil
-
-import numpy as np
+from statistics import median
 
 from .errors import InputError
+from .fit import Line, fit
+from .granularity import total
+from .ops import Kind
 from .placement import Placement
 from .problem import SECONDS, Affine, Cost, Links, Memory, Problem
+
+_SECONDS_OF = {
+    Kind.F: "forward_s",
+    Kind.I: "backward_input_s",
+    Kind.W: "backward_weight_s",
+    Kind.B: "backward_s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +38,10 @@ class Measurement:
         Bytes held after F and after I.
     message
         Bytes that the part passes on.
+    unit_s
+        Seconds of each unit of W, run apart; empty where W was not cut.
+    unit_bytes
+        Bytes that each unit frees, `retained` in sum; empty where W was not cut.
     """
 
     size: int
@@ -38,6 +52,21 @@ class Measurement:
     activation: int
     retained: int
     message: int
+    unit_s: tuple[float, ...] = ()
+    unit_bytes: tuple[int, ...] = ()
+
+    @property
+    def range_s(self) -> float:
+        """Seconds that each range of W beyond the first costs: what units take more than the whole, never below 0."""
+        if len(self.unit_s) < 2:
+            return 0.0
+        return max(0.0, (sum(self.unit_s) - self.backward_weight_s) / (len(self.unit_s) - 1))
+
+    @property
+    def fused_saving(self) -> float:
+        """Part of I + W that B saves; below 0 where it takes longer."""
+        split = self.backward_input_s + self.backward_weight_s
+        return 1 - self.backward_s / split if split else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +83,41 @@ class Part:
         Costs at several micro-batch sizes, ascending.
     deferred
         Share of the parameters whose gradient W computes; the others' is part of I.
+    unit_work
+        Floating-point operations of each unit of W, at any one size: whoever runs a W cuts it in this proportion.
     """
 
     name: str
     static: int
     measurements: tuple[Measurement, ...]
     deferred: float = 1.0
+    unit_work: tuple[int, ...] = (1,)
+
+    @property
+    def range_s(self) -> float:
+        """Seconds that each range of W beyond the first costs: the median over the sizes."""
+        return median(m.range_s for m in self.measurements)
+
+    @property
+    def fused_saving(self) -> float:
+        """Part of I + W that B saves: the median over the sizes."""
+        return median(m.fused_saving for m in self.measurements)
+
+    def seconds(self, kind: Kind) -> dict[int, float]:
+        """Seconds of an op, by micro-batch size."""
+        return self.values(_SECONDS_OF[kind])
+
+    def values(self, field: str) -> dict[int, float]:
+        """A field of the measurements, by micro-batch size."""
+        return {m.size: getattr(m, field) for m in self.measurements}
+
+    def line(self, kind: Kind) -> Line:
+        """Seconds of an op as a line over the sizes, by which several allowed sizes are priced."""
+        return fit(self.seconds(kind))
+
+    def fit_error(self, kind: Kind) -> float:
+        """The largest relative deviation of a measured time from the line over the sizes."""
+        return self.line(kind).error(self.seconds(kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +155,10 @@ class Profile:
         they are a least-squares line over the sizes, `fixed + per_sample * size`, with neither below 0. The line of
         bytes is raised until no measured size lies above it, so that a limit which holds here holds in a run.
 
+        The units of a W take its time in sum, each in proportion to its work, so that whoever runs the W cuts it where
+        it was cut when it was measured. The bytes that they free are `retained` in sum, and each is raised by itself:
+        whatever units have run, no more is left than the problem says.
+
         Raises
         ------
         InputError
@@ -104,14 +166,16 @@ class Profile:
         """
         if len(self.parts) != placement.stage_count:
             raise InputError(f"the profile has {len(self.parts)} parts, the placement {placement.stage_count} stages")
-        tick = SECONDS[unit]
+        tick, chosen = SECONDS[unit], tuple(sizes)
 
         def ticks(field: str) -> tuple[Cost, ...]:
-            return tuple(_cost(part, field, tuple(sizes), tick) for part in self.parts)
+            return tuple(_cost(part.values(field), chosen, tick) for part in self.parts)
 
         def count(field: str) -> tuple[Cost, ...]:
-            return tuple(_cost(part, field, tuple(sizes), Fraction(1)) for part in self.parts)
+            return tuple(_bytes(part.values(field), chosen) for part in self.parts)
 
+        weight = ticks("backward_weight_s")
+        shares = [_unit_bytes(part, chosen) for part in self.parts]
         ranks = placement.ranks
         return Problem(
             name=name,
@@ -121,12 +185,13 @@ class Profile:
             sizes=tuple(sizes),
             forward=ticks("forward_s"),
             backward_input=ticks("backward_input_s"),
-            weight_units=tuple((cost,) for cost in ticks("backward_weight_s")),
+            weight_units=tuple(_divided(cost, part.unit_work) for cost, part in zip(weight, self.parts, strict=True)),
             backward=ticks("backward_s"),
-            overhead=(0,) * placement.stage_count,
+            overhead=tuple(to_ticks(part.range_s, unit) for part in self.parts),
             memory=Memory(
                 activation=count("activation"),
-                retained=count("retained"),
+                retained=tuple(total(units) for units in shares),
+                retained_units=tuple(shares) if any(len(units) > 1 for units in shares) else None,
                 static=tuple(part.static for part in self.parts),
                 reserve=tuple(reserve) if reserve is not None else (0,) * ranks,
                 limit=tuple(limits) if limits is not None else (None,) * ranks,
@@ -150,31 +215,45 @@ def to_ticks(seconds: float, unit: str) -> int:
     return _round_up(seconds, SECONDS[unit])
 
 
-def _round_up(value: float, quantum: Fraction) -> int:
+def _round_up(value: Fraction | float, quantum: Fraction) -> int:
     # The decimal that a float prints as is what its maker meant: 0.004 s are 4000 us, though the float lies above it.
-    return ceil(Fraction(repr(float(value))) / quantum)
+    return ceil((value if isinstance(value, Fraction) else Fraction(repr(float(value)))) / quantum)
 
 
-def _cost(part: Part, field: str, sizes: tuple[int, ...], quantum: Fraction) -> Cost:
-    values = {m.size: float(getattr(m, field)) for m in part.measurements}
+def _cost(values: Mapping[int, float], sizes: tuple[int, ...], quantum: Fraction) -> Cost:
     if len(sizes) == 1 and sizes[0] in values:
         return _round_up(values[sizes[0]], quantum)
-    fixed, slope = _line(sorted(values.items()))
-    if quantum == 1:  # bytes
-        fixed = max(0.0, *(value - slope * size for size, value in values.items()))
+    return _priced(fit(values), sizes, quantum)
+
+
+def _bytes(values: Mapping[int, float], sizes: tuple[int, ...]) -> Cost:
+    if len(sizes) == 1 and sizes[0] in values:
+        return int(values[sizes[0]])
+    return _priced(fit(values).above(values), sizes, Fraction(1))
+
+
+def _priced(line: Line, sizes: tuple[int, ...], quantum: Fraction) -> Cost:
     if len(sizes) == 1:
-        return _round_up(fixed + slope * sizes[0], quantum)
-    return Affine(_round_up(fixed, quantum), _round_up(slope, quantum))
+        return _round_up(line.at(sizes[0]), quantum)
+    return Affine(_round_up(line.fixed, quantum), _round_up(line.per_sample, quantum))
 
 
-def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Least-squares line with neither part below 0."""
-    x, y = np.array([p for p, _ in points], dtype=float), np.array([v for _, v in points])
-    if len(points) == 1:
-        return 0.0, float(y[0] / x[0])
-    slope, fixed = np.polyfit(x, y, 1)
-    if fixed < 0:
-        return 0.0, float((x @ y) / (x @ x))
-    if slope < 0:
-        return float(y.mean()), 0.0
-    return float(fixed), float(slope)
+def _unit_bytes(part: Part, sizes: tuple[int, ...]) -> tuple[Cost, ...]:
+    if len(part.unit_work) == 1:
+        return (_bytes(part.values("retained"), sizes),)
+    return tuple(
+        _bytes({m.size: m.unit_bytes[unit] for m in part.measurements}, sizes) for unit in range(len(part.unit_work))
+    )
+
+
+def _divided(cost: Cost, work: Sequence[int]) -> tuple[Cost, ...]:
+    """Whole costs in proportion to work, the given cost in sum."""
+    if isinstance(cost, Affine):
+        fixed, slope = _shares(cost.fixed, work), _shares(cost.per_sample, work)
+        return tuple(Affine(a, b) for a, b in zip(fixed, slope, strict=True))
+    return tuple(_shares(cost, work))
+
+
+def _shares(whole: int, work: Sequence[int]) -> list[int]:
+    ends = [0, *accumulate(work)]
+    return [whole * b // ends[-1] - whole * a // ends[-1] for a, b in pairwise(ends)]

@@ -78,6 +78,10 @@ def test_profile_writes_a_problem_that_solves(run_file: Path, tmp_path: Path) ->
         small, large = part["measurements"]
         assert large["activation"] > small["activation"] > 0
         assert small["forward_s"] > 0
+        assert set(part["fits"]) == {"F", "I", "W", "B"}
+        assert all(each["error"] >= 0 for each in part["fits"].values())
+        assert part["range_s"] >= 0
+        assert part["fused_saving"] < 1
     assert Problem.load(path).stages == 2
 
 

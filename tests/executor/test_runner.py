@@ -64,6 +64,15 @@ def test_rows_of_the_batch_do_not_count(linear: tuple[StageRunner, nn.Linear]) -
     assert runner.held_by(0) == 2 * 4 * 4
 
 
+def test_rows_of_the_target_do_not_count() -> None:
+    """The loss of one sample may keep a view, which holds the target of the whole batch."""
+    runner = StageRunner(0, nn.Identity(), lambda output, target: (output * target["y"][0]).mean())
+    whole = torch.randn(100, 4)
+    runner.forward(0, (leaf(2, 4),), target={"y": (whole[:2],)}, weight=1.0, split=True, is_batch=False)
+    assert runner.held_by(0) == 2 * 4 * 4  # the input; not the target, of which the product's gradient is made
+    runner.close()
+
+
 def test_the_output_is_freed_when_nothing_needs_it() -> None:
     """The graph is held by its edges: the last addition's result is not needed for the backward."""
     runner = StageRunner(0, nn.Linear(4, 4, bias=False), None)
