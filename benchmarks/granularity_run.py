@@ -84,9 +84,9 @@ class Executed:
         return low, high
 
     @property
-    def share(self) -> float:
-        """Measured gain over predicted gain."""
-        return self.gain / self.predicted_gain
+    def share(self) -> float | None:
+        """Measured gain over predicted gain; None where none was predicted."""
+        return self.gain / self.predicted_gain if self.predicted_gain > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .emulated import EmulatedPipeline
     from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launcher import launch
     from .lowering import lower
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from .report import OpRecord, StepReport
 
 _HOME = {
+    "emulated": ("EmulatedPipeline",),
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launcher": ("launch",),
     "lowering": ("lower",),
@@ -29,6 +31,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "EmulatedPipeline",
     "ExecutorError",
     "OpRecord",
     "PeerFailed",

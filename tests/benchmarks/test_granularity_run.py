@@ -54,6 +54,10 @@ def test_one_pair_has_no_spread() -> None:
     assert Executed((1.0, 0.9), ((1.0, 0.8),), None).quartiles == pytest.approx((0.2, 0.2))
 
 
+def test_no_share_of_no_gain() -> None:
+    assert Executed((1.0, 1.0), ((1.0, 0.9),), None).share is None
+
+
 def test_text_tells_both_gains() -> None:
     assert text(FOUND).splitlines() == [
         "predicted    1000.0 ms     950.0 ms  gain  5.00%",
