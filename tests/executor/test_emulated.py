@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def assert_is_run_of(problem: Problem, schedule: Schedule, reports: Sequence[Ste
     for column in before.T:
         waits = column >= 0
         assert (start[waits] >= end[column[waits]] - ROUNDING_S).all()
-    for a, b in timeline._bounds:
+    for a, b in pairwise(schedule.table.offsets):
         assert (start[a + 1 : b] >= end[a : b - 1] - ROUNDING_S).all()
     # Nothing is faster than the plan without messages.
     assert (start - start.min() >= timeline.start * TICK_S - ROUNDING_S).all()
