@@ -18,7 +18,7 @@ from .raw import Executed
 from .report import chosen
 
 EMULATED = (
-    Case("linear", 8, 24, share=None, saving=0.12),
+    Case("linear", 8, 24, share=None, saving=0.17),
     Case("linear", 8, 24, share=0.3),
     Case("v", 8, 24, share=0.3),
 )
