@@ -115,7 +115,7 @@ class Execution:
 
     def _run(self, op: Op) -> None:
         runner = self._runners[op.stage]
-        start = time.perf_counter()
+        start, busy = time.perf_counter(), time.thread_time()
         with record_function(str(op)):
             match op.kind:
                 case Kind.F:
@@ -124,11 +124,11 @@ class Execution:
                     runner.weights(op.microbatch, op.units)
                 case _:
                     self._made = self._backward(op, runner)
-        end = time.perf_counter()
+        end, busy = time.perf_counter(), time.thread_time() - busy
         held = runner.held_by(op.microbatch)
         # Looking after each op is enough: while I runs, the larger of what was held before and after counts.
         self.peak_bytes = max(self.peak_bytes, sum(each.held_bytes for each in self._runners.values()))
-        self.records.append(OpRecord(op, start, end, held, nbytes(self._made)))
+        self.records.append(OpRecord(op, start, end, held, nbytes(self._made), busy))
 
     def _forward(self, op: Op, runner: Runner) -> Message:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last

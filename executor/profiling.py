@@ -6,7 +6,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from statistics import median
 from typing import TypeVar
 
@@ -18,7 +18,6 @@ from adaptpipe.solver import (
     Affine,
     InputError,
     Kind,
-    Measurement,
     Op,
     Part,
     Placement,
@@ -30,7 +29,8 @@ from adaptpipe.solver import (
 from .cutting import even_parts
 from .delays import message_delays
 from .pipeline import Loss, Pipeline
-from .report import OpRecord
+from .samples import Samples, link
+from .startup import device_of
 from .transport import WINDOW
 from .weights import coverage
 
@@ -43,9 +43,6 @@ warms up and is left out; one less where there are several sizes, which make up 
 
 _LEAST_UNIT_S = 2e-4
 """A stage whose weight gradient is short has fewer units: none of them should take less than this on average."""
-
-Piece = tuple[Kind, int | None]
-"""What one op computes: its kind, and the unit of a W that is cut."""
 
 
 def measure(
@@ -61,8 +58,9 @@ def measure(
     """Seconds and bytes of every stage, at several micro-batch sizes, and of messages; all ranks call it together.
 
     Every stage runs F of all micro-batches, then the backward of all: fused, split into I and W, or split with W cut
-    into its units, which run apart. Figures are medians. Weights and buffers are left as they were; gradients that are
-    there are kept.
+    into its units, which run apart. Figures are medians; where ops run on the processor, of the time for which each had
+    it, all scaled by one factor to the clock. Weights and buffers are left as they were; gradients that are there are
+    kept.
 
     Parameters
     ----------
@@ -99,30 +97,31 @@ def measure(
     count = max(6, placement.ranks + 1)
     saved = [(buffer, buffer.clone()) for stage in stages.values() for buffer in stage.buffers()]
     grads = [(parameter, parameter.grad) for stage in stages.values() for parameter in stage.parameters()]
-    found: dict[int, dict[Piece, _Samples]] = {}
+    device = device_of(stages)
+    samples = Samples(on_cpu=all(_gather(device is None or device.type == "cpu")))
     delays: dict[int, list[float]] = defaultdict(list)
     work: tuple[tuple[int, ...], ...] | None = None
-    steps = _STEPS if len(set(sizes)) == 1 else _STEPS - 1
-    for size in sorted(set(sizes), reverse=True):  # the largest says what can be cut
+    ordered = sorted(set(sizes), reverse=True)  # the largest says what can be cut
+    steps = _STEPS if len(ordered) == 1 else _STEPS - 1
+    # Sizes take turns too: else one of them, and with it the slope, would bear what disturbs the machine for a while.
+    for turn, size in product(range(_ROUNDS), ordered):
         batch, target = batch_of(size * count)
         problem = bare_problem(placement, size * count, [size])
-        found[size] = {}
-        for turn in range(_ROUNDS):
-            for parameter, _ in grads:
-                parameter.grad = None
-            if work is None:
-                with Pipeline(problem, _waves(problem, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
-                    for _ in range(2):  # the first has never seen these stages
-                        pipeline.step(batch, target)
-                    work = _unit_work(placement, pipeline, units)
-            cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
-            with Pipeline(cut, _waves(cut, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
-                for step in range(steps + 1):
+        for parameter, _ in grads:
+            parameter.grad = None
+        if work is None:
+            with Pipeline(problem, _waves(problem, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
+                for _ in range(2):  # the first has never seen these stages
                     pipeline.step(batch, target)
-                    if step:
-                        everyone = _gather(pipeline.report.records)
-                        _collect(everyone, found[size])
-                        delays[size] += message_delays(placement, everyone)
+                work = _unit_work(placement, pipeline, units)
+        cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
+        with Pipeline(cut, _waves(cut, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
+            for step in range(steps + 1):
+                pipeline.step(batch, target)
+                if step:
+                    everyone = _gather(pipeline.report.records)
+                    samples.add(size, everyone)
+                    delays[size] += message_delays(placement, everyone)
     assert work is not None, "there is at least one size"
     for buffer, value in saved:
         buffer.copy_(value)
@@ -134,23 +133,14 @@ def measure(
         Part(
             name=f"stage {s}",
             static=fixed[s][0],
-            measurements=tuple(_measurement(s, size, found[size], work[s]) for size in sorted(found)),
+            measurements=tuple(samples.measurement(s, size, work[s]) for size in reversed(ordered)),
             deferred=fixed[s][1],
             unit_work=work[s] or (1,),
         )
         for s in range(placement.stage_count)
     )
-    latency, bandwidth = _link(parts, delays)
+    latency, bandwidth = link(parts, delays)
     return Profile(_device(), parts, latency, bandwidth)
-
-
-class _Samples:
-    """What was seen of one kind of piece, by stage."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[int, list[float]] = defaultdict(list)
-        self.held: dict[int, list[int]] = defaultdict(list)
-        self.message: dict[int, list[int]] = defaultdict(list)
 
 
 def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
@@ -240,55 +230,6 @@ def _gather(mine: T) -> list[T]:
     whole: list[T | None] = [None] * dist.get_world_size()
     dist.all_gather_object(whole, mine)
     return [each for each in whole if each is not None]
-
-
-def _collect(everyone: Sequence[Sequence[OpRecord]], found: dict[Piece, _Samples]) -> None:
-    for records in everyone:
-        for record in records:
-            op = record.op
-            samples = found.setdefault((op.kind, None if op.units is None else op.units[0]), _Samples())
-            samples.seconds[record.op.stage].append(record.end_s - record.start_s)
-            samples.held[record.op.stage].append(record.held_bytes)
-            samples.message[record.op.stage].append(record.message_bytes)
-
-
-def _measurement(stage: int, size: int, found: Mapping[Piece, _Samples], work: Sequence[int]) -> Measurement:
-    def seconds(kind: Kind, unit: int | None = None) -> float:
-        return median(found[kind, unit].seconds[stage])
-
-    def held(kind: Kind, unit: int | None = None) -> int:
-        return int(median(found[kind, unit].held[stage]))
-
-    units = range(len(work)) if len(work) > 1 else range(0)
-    left = [held(Kind.I), *(held(Kind.W, unit) for unit in units)]
-    return Measurement(
-        size=size,
-        forward_s=seconds(Kind.F),
-        backward_input_s=seconds(Kind.I),
-        backward_weight_s=seconds(Kind.W) if work else 0.0,
-        backward_s=seconds(Kind.B),
-        activation=held(Kind.F),
-        retained=held(Kind.I),
-        message=int(median(found[Kind.F, None].message[stage])),
-        unit_s=tuple(seconds(Kind.W, unit) for unit in units),
-        unit_bytes=tuple(a - b for a, b in pairwise(left)) if units else (),
-    )
-
-
-def _link(parts: Sequence[Part], delays: Mapping[int, Sequence[float]]) -> tuple[float, float | None]:
-    """Latency in seconds, and bandwidth in bytes per second where sizes tell them apart."""
-    points = [
-        (max(part.measurements[index].message for part in parts), median(seen))
-        for index, (_, seen) in enumerate(sorted(delays.items()))
-        if seen
-    ]
-    if not points:
-        return 0.0, None
-    (small, fast), (large, slow) = points[0], points[-1]
-    if large > small and slow > fast:
-        slope = (slow - fast) / (large - small)
-        return max(0.0, fast - slope * small), 1 / slope
-    return median(seconds for _, seconds in points), None
 
 
 def _static_bytes(stage: nn.Module) -> int:

@@ -23,6 +23,8 @@ class OpRecord:
         or a part of W what still waits for W, else 0. Weights, buffers and the batch itself do not count.
     message_bytes
         What the op passed on to another stage.
+    busy_s
+        Seconds for which the op had the processor: on a busy machine less than what passed meanwhile.
     """
 
     op: Op
@@ -30,6 +32,7 @@ class OpRecord:
     end_s: float
     held_bytes: int
     message_bytes: int
+    busy_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
