@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -47,7 +47,8 @@ def first_in_first_out(v: Variables) -> None:
 
     Without loss: they are alike at every stage, so that the n-th F of a stage needs only that n micro-batches of the
     class have arrived, and memory depends on how many ops are done, not whose. Exchanging labels puts the F's in order,
-    likewise the backwards. A W keeps to its own I; where nothing may be fused, W's too may be exchanged.
+    likewise the backwards. W's keep to their own I at first. Then those that are whole, neither fused nor cut, are
+    exchanged among each other: the n-th of them comes after n of their I's, so after the n-th.
     Micro-batches of different sizes, or directions, are not exchanged.
     """
     if not v.fifo:
@@ -57,8 +58,13 @@ def first_in_first_out(v: Variables) -> None:
             for i, j in pairwise(members):
                 v.model.add(v.forward[s][j] >= v.forward_finish(s, i)[0])
                 v.model.add(v.backward[s][j] >= v.backward_end[s][i])
-                if not v.prices.fusible[s, members].any():
+                if v.whole(s, i) is True and v.whole(s, j) is True:
                     v.model.add(v.weight[s][j] >= v.done[s][i])
+            for i, j in combinations(members, 2):
+                one, other = v.whole(s, i), v.whole(s, j)
+                if one is not True or other is not True:
+                    ticks = int(v.prices.backward_weight[s, i])
+                    v.model.add(v.weight[s][j] >= v.weight[s][i] + ticks).only_enforce_if(one, other)
 
 
 def earliest_starts(v: Variables) -> None:

@@ -16,58 +16,83 @@ from .prices import Mask, Prices
 
 @dataclass(frozen=True, slots=True)
 class HintTimes:
-    """Start of every F, I or B, and W, in steps, and which backwards are fused; shapes (S, m)."""
+    """A schedule in steps.
+
+    Parameters
+    ----------
+    forward, backward, weight
+        Start of every F, of every I or B, and of every W (of its range from unit 0 on); shapes (S, m).
+    done
+        End of the whole backward.
+    fused
+        Which backwards are fused.
+    first, start
+        For each piece, the first of its range, and that range's start; shape (S, m, U). Where fused, there is none: -1.
+    """
 
     forward: Array
     backward: Array
     weight: Array
+    done: Array
     fused: Mask
+    first: Array
+    start: Array
 
 
 def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool) -> HintTimes | None:
-    """Start times of a schedule; None where it cuts a weight gradient into ranges, which the model does not have.
+    """Start times of a schedule; None where it deadlocks on the model's clock, or has what the model has not.
 
-    With `fifo`, the ops of each stage and class are relabelled so that micro-batches pass in order. That changes no
-    start time: the micro-batches of a class are alike.
+    With `fifo`, the ops of each stage and class are relabelled so that micro-batches pass in order, and W's that are
+    whole, too. That changes no start time: the micro-batches of a class are alike.
     """
     table, instance = schedule.table, prices.instance
-    last = instance.unit_ticks.shape[2] - 1
-    if ((table.start > 0) | ((table.stop >= 0) & (table.stop < last))).any():
-        return None
     # The op's own ticks on the model's clock, which may round down.
     before, lag = op_inputs(instance, schedule)
     ticks, lag = op_ticks(instance, schedule) // prices.step, lag // prices.step
-    start, done = np.zeros(len(ticks), dtype=np.int64), np.zeros(problem.ranks, dtype=np.int64)
-    if kernel.earliest(table.offsets, ticks, before, lag, start, done) < len(ticks):
+    begin, done = np.zeros(len(ticks), dtype=np.int64), np.zeros(problem.ranks, dtype=np.int64)
+    if kernel.earliest(table.offsets, ticks, before, lag, begin, done) < len(ticks):
         return None
-    shape = (instance.stages, instance.microbatches)
-    times = {kind: np.full(shape, -1, dtype=np.int64) for kind in Kind}
-    order = {kind: np.zeros(shape, dtype=np.int64) for kind in Kind}
-    position = np.arange(len(ticks))
-    for kind in Kind:
-        rows = np.flatnonzero(table.kind == kind)
-        times[kind][table.stage[rows], table.microbatch[rows]] = start[rows]
-        order[kind][table.stage[rows], table.microbatch[rows]] = position[rows]
-    whole = times[Kind.B] >= 0
-    backward = np.where(whole, times[Kind.B], times[Kind.I])
-    ranking = np.where(whole, order[Kind.B], order[Kind.I])
+    shape, width = (instance.stages, instance.microbatches), max(prices.units)
+    times = {kind: np.full(shape, -1, dtype=np.int64) for kind in (Kind.F, Kind.I, Kind.B)}
+    first, start = np.full((*shape, width), -1, dtype=np.int64), np.full((*shape, width), -1, dtype=np.int64)
+    order = np.zeros((2, *shape), dtype=np.int64)
+    end = np.zeros(shape, dtype=np.int64)
+    np.maximum.at(end, (table.stage, table.microbatch), begin + ticks)
+    columns = (table.kind, table.stage, table.microbatch, table.start, table.stop)
+    for row, (kind, s, j, a, b) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        if kind == Kind.W:
+            points = prices.points[s]
+            if a >= 0 and not {a, b} <= {*points}:
+                return None
+            a, b = (0, prices.units[s]) if a < 0 else (points.index(a), points.index(b))
+            first[s, j, a:b], start[s, j, a:b] = a, begin[row]
+        else:
+            times[kind][s, j], order[0 if kind == Kind.F else 1, s, j] = begin[row], row
+    fused = times[Kind.B] >= 0
+    backward = np.where(fused, times[Kind.B], times[Kind.I])
     # A fused op where the model has none is I and W in a row: B is no shorter there.
-    unfused = whole & ~prices.fusible
-    weight = np.where(unfused, backward + prices.backward_input, times[Kind.W])
-    weight_order = np.where(unfused, ranking, order[Kind.W])
-    fused: Mask = whole & prices.fusible
-    weight = np.where(fused, backward, weight)
-    forward = times[Kind.F]
+    for s, j in zip(*np.nonzero(fused & ~prices.fusible), strict=True):
+        first[s, j, : prices.units[s]], start[s, j] = 0, backward[s, j] + prices.backward_input[s, j]
+        end[s, j] = start[s, j, 0] + prices.backward_weight[s, j]
+    fused &= prices.fusible
+    found = HintTimes(times[Kind.F], backward, np.where(fused, backward, start[:, :, 0]), end, fused, first, start)
     if fifo:
-        for group in range(int(prices.group.max()) + 1):
-            members = np.flatnonzero(prices.group == group)
-            members = members[np.argsort(prices.place[members])]
-            for s in range(shape[0]):
-                forward[s, members] = forward[s, members[np.argsort(order[Kind.F][s, members])]]
-                passed = members[np.argsort(ranking[s, members])]
-                weights = passed
-                if not prices.fusible[s, members].any():
-                    weights = members[np.argsort(weight_order[s, members])]
-                backward[s, members], fused[s, members] = backward[s, passed], fused[s, passed]
-                weight[s, members] = weight[s, weights]
-    return HintTimes(forward, backward, weight, fused)
+        _in_order(prices, found, order)
+    return found
+
+
+def _in_order(prices: Prices, times: HintTimes, order: Array) -> None:
+    """Relabel in place, so that micro-batches of a class pass in order."""
+    for group in range(int(prices.group.max()) + 1):
+        members = np.flatnonzero(prices.group == group)
+        members = members[np.argsort(prices.place[members])]
+        for s in range(len(times.forward)):
+            times.forward[s, members] = times.forward[s, members[np.argsort(order[0, s, members])]]
+            passed = members[np.argsort(order[1, s, members])]
+            for table in (times.backward, times.weight, times.done, times.fused, times.first, times.start):
+                table[s, members] = table[s, passed]
+            split = ~times.fused[s, members] & (times.first[s, members].max(axis=1) == 0)
+            plain = members[split]
+            sooner = plain[np.argsort(times.weight[s, plain], kind="stable")]
+            for table in (times.weight, times.done, times.start):
+                table[s, plain] = table[s, sooner]

@@ -49,9 +49,7 @@ class Job(cp_model.CpSolverSolutionCallback):
         self.error: Exception | None = None
         self._model, self._solver, self._news = model, solver, news
         self._found: SimpleQueue[dict[int, int]] = SimpleQueue()
-        rows = [*v.forward, *v.backward, *v.weight]
-        self._variables = [variable for row in rows for variable in row]
-        self._variables += [literal for row in v.fused for literal in row if literal is not None]
+        self._variables = v.decisions
         solver.best_bound_callback = self._raise_bound
         # Not a daemon: an interpreter that ends while the solver runs aborts. It waits for the solver to notice.
         self._thread = Thread(target=self._solve)

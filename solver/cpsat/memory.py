@@ -7,7 +7,7 @@ the start of an I where `retained` is above `activation`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 from ortools.sat.python import cp_model_helper
@@ -21,10 +21,19 @@ Key = tuple[int, int]
 
 
 def threshold_applies(v: Variables, rank: int) -> bool:
-    """Whether a rank has one stage, one class that passes in order, and backwards that are never fused."""
+    """Whether a rank has one stage, one class that passes in order, and backwards whose I does not swell, whose W is
+    never cut, and which are never fused."""
     instance = v.prices.instance
-    stages = np.flatnonzero((instance.rank == rank).any(axis=1))
-    return v.fifo and len(stages) == 1 and int(v.prices.group.max()) == 0 and not v.prices.fusible[stages[0]].any()
+    stages = np.flatnonzero((instance.rank == rank).any(axis=1)).tolist()
+    if not v.fifo or len(stages) > 1 or int(v.prices.group.max()) > 0:
+        return False
+    swells = bool((instance.retained[stages] > instance.activation[stages]).any())
+    return _all_whole(v, stages[0]) and not swells
+
+
+def _all_whole(v: Variables, s: int) -> bool:
+    """Whether every W of a stage is one op, so that W's, too, pass in order."""
+    return v.prices.units[s] == 1 and not bool(v.prices.fusible[s].any())
 
 
 def threshold(v: Variables, rank: int, room: int) -> None:
@@ -218,6 +227,7 @@ class _Counter:
                 terms.append((True, -held))
                 continue
             done = v.after(start, v.done_finish(*other))
+            terms += self._partly(start, other, done)
             if kept > held:
                 terms += [(self._swollen(start, finish, other, done), kept - held), (done, -held)]
                 continue
@@ -263,21 +273,40 @@ class _Counter:
             rest = short - (every - held * count)
             weights = rest - (held - kept) * count
             ended = max(0, -(-rest // held))
-            done = max(0, -(-weights // kept)) if kept and not v.prices.fusible[s].any() else 0
+            done = max(0, -(-weights // kept)) if kept and _all_whole(v, s) else 0
             for n, key in enumerate(keys):
                 found[key] = (n < max(ended, done), n < done)
         return found
 
+    def _partly(self, start: Point, other: Key, done: Literal) -> list[tuple[Lit, int]]:
+        """What units of a weight gradient have freed, some before a point and not all."""
+        v, ranges, terms = self.v, self.v.ranges[other[0]][other[1]], list[tuple[Lit, int]]()
+        if ranges is None:
+            return terms
+        for k, (moment, at) in enumerate(ranges.freed):
+            freed = v.prices.range_bytes(*other, k, k + 1)
+            if not freed:
+                continue
+            value = None
+            if v.hint is not None:
+                cut = bool(v.hint.first[other].max() > 0)
+                value = cut and at <= start[1] < v.done_finish(*other)[1]
+            before = v.literal(value)
+            v.model.add(start[0] >= moment).only_enforce_if(before)
+            v.model.add_implication(before, ~done)
+            v.model.add_implication(before, ranges.cut)
+            terms.append((before, -freed))
+        return terms
+
     def _swollen(self, start: Point, finish: Point, other: Key, done: Literal) -> Literal:
         """A literal that is true where an I of `other` has started before the point, and its W has not ended."""
         v, fused = self.v, self.v.fused[other[0]][other[1]]
-        assert fused is not None, "where retained is above activation, fusing is a choice"
         later, value = v.backward_start(*other), None
         waits = v.after(later, finish)
         if v.hint is not None:
             value = later[1] < finish[1] and not v.hint.fused[other] and start[1] < v.done_finish(*other)[1]
         swollen = v.literal(value)
-        v.model.add_bool_or([swollen, waits, fused, done])
+        v.model.add_bool_or([swollen, waits, done] + ([] if fused is None else [fused]))
         return swollen
 
     def _for_later_forwards(self, key: Key, other: Key, ended: Literal, done: Literal) -> None:
@@ -302,5 +331,8 @@ class _Counter:
             for (i, ended, done), (j, ended_later, done_later) in pairwise(rows):
                 if self._passes_first(i, j):
                     v.model.add_implication(ended_later, ended)
-                    if not v.prices.fusible[s].any():
+                    if _all_whole(v, s):
                         v.model.add_implication(done_later, done)
+            for (i, _, done), (j, _, done_later) in combinations(rows, 2):
+                if self._passes_first(i, j) and not _all_whole(v, s):
+                    v.model.add_bool_or([~done_later, done, *(~literal for literal in (v.whole(s, j), v.whole(s, i)))])

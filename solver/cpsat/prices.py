@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 
 import numpy as np
 import numpy.typing as npt
 
+from ..core.granularity import Granularity
 from ..core.instance import UNLIMITED, Instance
-from ..core.schedule import Array
+from ..core.problem import Problem
+from ..core.schedule import Array, Schedule
 
 Mask = npt.NDArray[np.bool_]
+
+EVERY = Granularity()
+
+MOST_PIECES = 8
+"""Most pieces of a weight gradient in the model, which has a literal for each range of them."""
 
 LONGEST = 2**45
 """Longest horizon, in the model's steps: far below where CP-SAT refuses a model for possible overflow."""
@@ -39,9 +47,11 @@ class Prices:
     group, place
         Class of each micro-batch, of equal size and direction, and its position in it, shape (m,).
     fusible
-        Where a fused backward may be better than I and W in a row: it is faster, or `retained` is above `activation`,
-        so that I swells the memory and B does not. Elsewhere I with W right after it does all that B does, and passes
-        the gradient on no later. Shape (S, m).
+        Where a fused backward is allowed, and may be better than I and W in a row: it is faster, or `retained` is above
+        `activation`, so that I swells the memory and B does not. Elsewhere I with W right after it does all that B
+        does, and passes the gradient on no later. Shape (S, m).
+    points
+        For each stage, the units before which its weight gradients may be cut, from 0 to their number.
     """
 
     instance: Instance
@@ -56,19 +66,68 @@ class Prices:
     group: Array
     place: Array
     fusible: Mask
+    points: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def units(self) -> tuple[int, ...]:
+        """For each stage, the pieces that the cuts leave."""
+        return tuple(len(points) - 1 for points in self.points)
+
+    @property
+    def all_points(self) -> bool:
+        """Whether weight gradients of more than one piece may be cut before every unit."""
+        every = self.instance.problem.weight_units
+        return all(len(points) in (2, len(units) + 1) for points, units in zip(self.points, every, strict=True))
 
     @property
     def horizon(self) -> int:
         """Steps in which any order that does not deadlock ends: all ops and messages in a row."""
         longest = np.maximum(self.backward_input + self.backward_weight, self.backward)
-        return int(self.forward.sum() + longest.sum() + self.lag.sum())
+        cuts = sum((units - 1) * int(cost) for units, cost in zip(self.units, self.instance.overhead, strict=True))
+        return int(self.forward.sum() + longest.sum() + self.lag.sum()) + cuts * len(self.place) // self.step
+
+    def range_ticks(self, s: int, j: int, first: int, stop: int) -> int:
+        """Steps of the pieces [first:stop] of W(s, j), as one op."""
+        sums, points = self.instance.unit_ticks[s, j], self.points[s]
+        return int(sums[points[stop]] - sums[points[first]] + (self.instance.overhead[s] if first else 0)) // self.step
+
+    def range_bytes(self, s: int, j: int, first: int, stop: int) -> int:
+        """Bytes that the pieces [first:stop] of W(s, j) free."""
+        sums, points = self.instance.unit_bytes[s, j], self.points[s]
+        return int(sums[points[stop]] - sums[points[first]])
 
 
-def prices(instance: Instance, longest: int = LONGEST) -> Prices:
-    """Scale an instance, to a horizon of at most about `longest` steps, and find its classes."""
+def cut_points(problem: Problem, granularity: Granularity, schedule: Schedule | None) -> tuple[tuple[int, ...], ...]:
+    """For each stage, the units before which W's may be cut: all, where they are no more than `MOST_PIECES`; else
+    those of as many pieces, and those at which a schedule cuts."""
+    found = []
+    for s, units in enumerate(problem.weight_units):
+        count, pieces = len(units), min(len(units), MOST_PIECES) if granularity.units else 1
+        points = {count * k // pieces for k in range(pieces + 1)}
+        if schedule is not None and granularity.units:
+            table = schedule.table
+            here = (table.stage == s) & (table.start >= 0)
+            points |= {*table.start[here].tolist(), *table.stop[here].tolist()}
+        found.append(tuple(sorted(points)))
+    return tuple(found)
+
+
+def prices(
+    instance: Instance,
+    longest: int = LONGEST,
+    granularity: Granularity = EVERY,
+    schedule: Schedule | None = None,
+) -> Prices:
+    """Scale an instance, to a horizon of at most about `longest` steps, and find its classes and choices, which allow
+    for a known schedule."""
     parts = (instance.forward, instance.backward_input, instance.backward_weight, instance.backward, instance.lag)
-    total = int(parts[0].sum() + np.maximum(parts[1] + parts[2], parts[3]).sum() + parts[4].sum())
-    step = gcd(*(int(np.gcd.reduce(part.reshape(-1))) for part in parts)) or 1
+    points = cut_points(instance.problem, granularity, schedule)
+    pieces = np.array([len(row) - 1 for row in points])
+    cuttable = pieces > 1
+    cuts = int(instance.overhead @ (pieces - 1)) * instance.microbatches
+    total = int(parts[0].sum() + np.maximum(parts[1] + parts[2], parts[3]).sum() + parts[4].sum()) + cuts
+    finer = (instance.unit_ticks[cuttable], instance.overhead[cuttable])
+    step = gcd(*(int(np.gcd.reduce(part.reshape(-1))) for part in (*parts, *finer))) or 1
     exact = total // step <= longest
     if not exact:
         step = -(-total // longest)
@@ -98,5 +157,6 @@ def prices(instance: Instance, longest: int = LONGEST) -> Prices:
         room=room,
         group=np.array([names.index(key) for key in keys], dtype=np.int64),
         place=place,
-        fusible=faster | swells,
+        fusible=(faster | swells) & granularity.fused,
+        points=points,
     )

@@ -35,13 +35,23 @@ def schedule_of(v: Variables, value: Callable[[cp_model.IntVar], int]) -> Schedu
             into.append(((forward, forward + int(prices.forward[s, j]), place, group, 0, s), Op(s, Kind.F, j)))
             kind = Kind.B if fused else Kind.I
             into.append(((backward, backward + ticks, place, group, 1, -s), Op(s, kind, j)))
-            if not fused:
-                weight = value(v.weight[s][j])
-                into.append(
-                    ((weight, weight + int(prices.backward_weight[s, j]), place, group, 2, -s), Op(s, Kind.W, j))
-                )
+            for first, stop in _parts(v, s, j, value, fused):
+                ranges = v.ranges[s][j]
+                weight = value(v.weight[s][j] if ranges is None else ranges.start[first])
+                points = prices.points[s]
+                cut = (points[first], points[stop]) if stop - first < prices.units[s] else None
+                end = weight + prices.range_ticks(s, j, first, stop)
+                into.append(((weight, end, place, group, 2, -s), Op(s, Kind.W, j, cut)))
     ops = tuple(tuple(op for _, op in sorted(row, key=lambda item: item[0])) for row in rows)
     return Schedule(instance.problem.placement, instance.sizes, ops)
+
+
+def _parts(v: Variables, s: int, j: int, value: Callable[[cp_model.IntVar], int], fused: bool) -> list[tuple[int, int]]:
+    """Ranges of pieces of W(s, j)."""
+    ranges = v.ranges[s][j]
+    if ranges is not None:
+        return [part for part, literal in ranges.chosen.items() if value(literal)]
+    return [] if fused else [(0, v.prices.units[s])]
 
 
 def timeline_of(problem: Problem, schedule: Schedule) -> Timeline | None:

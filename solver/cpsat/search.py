@@ -8,6 +8,7 @@ from threading import Event
 
 from ortools.sat.python import cp_model
 
+from ..core.granularity import Granularity
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
@@ -16,7 +17,7 @@ from . import constraints
 from .hint import hint_times
 from .job import Job, Purpose
 from .model import build
-from .prices import Prices, prices
+from .prices import EVERY, Prices, prices
 from .rebuild import schedule_of, timeline_of
 from .targets import Targets
 from .variables import OutOfTime, Variables
@@ -40,6 +41,7 @@ def solve_cpsat(
     deterministic: bool = False,
     *,
     sizes: tuple[int, ...] | None = None,
+    granularity: Granularity = EVERY,
     fifo: bool = True,
     budget: float = float("inf"),
     on_note: Callable[[str], None] | None = None,
@@ -52,8 +54,8 @@ def solve_cpsat(
     objective. "None" raises the bound above the target. A target far below what is possible leaves the solver little to
     search, so this proves much more than minimising, whose only target is the best value; `Targets` chooses them.
 
-    Each weight gradient is whole in the model. Where a stage has several units, cutting it might do better, so nothing
-    is proved then.
+    Which backwards are fused, and which ranges of units each weight gradient is cut into, is chosen along with the
+    order. Where a stage has more units than `prices.MOST_PIECES`, some are taken together, and nothing is proved.
 
     Parameters
     ----------
@@ -77,6 +79,8 @@ def solve_cpsat(
         deterministic time, and tell what they found only when all have ended.
     sizes
         Samples of each micro-batch; None: the hint's, or the problem's default.
+    granularity
+        What may be chosen beside the order.
     fifo
         Whether micro-batches that are alike pass in order, which is without loss.
     budget
@@ -92,7 +96,7 @@ def solve_cpsat(
         The best schedule (None: none found), the bound in ticks, and whether it is proven that there is no schedule.
     """
     sizes = sizes or (hint.sizes if hint is not None else problem.default_sizes())
-    scaled = prices(problem.instance(sizes))
+    scaled = prices(problem.instance(sizes), granularity=granularity, schedule=hint)
     search = _Search(problem, objective, scaled, hint, bound, deadline, budget, on_incumbent, on_bound)
     search.workers, search.seed, search.deterministic, search.fifo = workers, seed, deterministic, fifo
     search.run()
@@ -122,8 +126,8 @@ class _Search:
         self.best, self.bound, self.infeasible, self.note = hint, bound, False, ""
         self.value = None if hint is None else simulate(problem, hint).value(objective)
         self._deadline, self._report, self._tell = deadline, on_incumbent, on_bound
-        # A model without ranges of W says nothing about schedules with them.
-        self._proves = scaled.instance.unit_ticks.shape[2] == 2
+        # A model that takes units together says nothing about schedules that cut between them.
+        self._proves = scaled.all_points
         self._left: dict[Purpose, float] = {"seek": budget, "prove": budget}
         self._sought, self._slice, self._targets = False, FIRST_SLICE, Targets()
         self._decision: tuple[cp_model.CpModel, Variables] | None = None

@@ -9,6 +9,7 @@ from ortools.sat.python import cp_model
 
 from .hint import HintTimes
 from .prices import Prices
+from .units import Ranges, add_ranges
 
 End = cp_model.LinearExpr
 Point = tuple[End, int]
@@ -41,6 +42,8 @@ class Variables:
         Start of F, of I or B, and of W, [s][j].
     fused
         Literal, [s][j]: the backward is fused; None where it never is.
+    ranges
+        The ranges of W, [s][j]; None where it is never cut.
     backward_end, done
         End of I or B; moment at which the whole backward is done, [s][j].
     intervals
@@ -64,6 +67,7 @@ class Variables:
         self.backward = [[self.moment(f"{s}I{j}", self._value("backward", s, j)) for j in count] for s in stages]
         self.weight = [[self.moment(f"{s}W{j}", self._value("weight", s, j)) for j in count] for s in stages]
         self.fused: list[list[cp_model.IntVar | None]] = [[None] * len(count) for _ in stages]
+        self.ranges: list[list[Ranges | None]] = [[None] * len(count) for _ in stages]
         self.backward_end: list[list[End]] = [list(row) for row in self.backward]
         self.done: list[list[End]] = [list(row) for row in self.weight]
         self.intervals: list[list[cp_model.IntervalVar]] = [[] for _ in range(instance.ranks)]
@@ -79,27 +83,43 @@ class Variables:
             int(row[s, j]) for row in (prices.forward, prices.backward_input, prices.backward_weight, prices.backward)
         )
         into.append(model.new_fixed_size_interval_var(self.forward[s][j], forward, f"F{name}"))
-        if not prices.fusible[s, j]:
+        if prices.fusible[s, j]:
+            fused = self.literal(None if self.hint is None else bool(self.hint.fused[s, j]))
+            end = self.moment(f"endI{name}", self.backward_finish(s, j)[1])
+            into.append(model.new_interval_var(self.backward[s][j], short + (whole - short) * fused, end, f"I{name}"))
+            self.fused[s][j], self.backward_end[s][j] = fused, end
+        else:
             into.append(model.new_fixed_size_interval_var(self.backward[s][j], short, f"I{name}"))
-            into.append(model.new_fixed_size_interval_var(self.weight[s][j], weight, f"W{name}"))
             self.backward_end[s][j] = self.backward[s][j] + short
+        if prices.units[s] > 1:
+            self.ranges[s][j] = add_ranges(self, s, j)
+            return
+        choice = self.fused[s][j]
+        if choice is None:
+            into.append(model.new_fixed_size_interval_var(self.weight[s][j], weight, f"W{name}"))
             self.done[s][j] = self.weight[s][j] + weight
             return
-        fused = model.new_bool_var(f"fused{name}")
-        self.fused[s][j] = fused
-        choice = bool(self.hint.fused[s, j]) if self.hint is not None else None
-        if choice is not None:
-            model.add_hint(fused, choice)
-        end_value = done_value = -1
-        if self.hint is not None:
-            end_value = int(self.hint.backward[s, j]) + (whole if choice else short)
-            done_value = end_value if choice else int(self.hint.weight[s, j]) + weight
-        end, done = self.moment(f"endI{name}", end_value), self.moment(f"done{name}", done_value)
-        into.append(model.new_interval_var(self.backward[s][j], short + (whole - short) * fused, end, f"I{name}"))
-        into.append(model.new_optional_fixed_size_interval_var(self.weight[s][j], weight, ~fused, f"W{name}"))
-        model.add(done >= end)
-        model.add(done >= self.weight[s][j] + weight).only_enforce_if(~fused)
-        self.backward_end[s][j], self.done[s][j] = end, done
+        done = self.moment(f"done{name}", self.done_finish(s, j)[1])
+        into.append(model.new_optional_fixed_size_interval_var(self.weight[s][j], weight, ~choice, f"W{name}"))
+        model.add(done >= self.backward_end[s][j])
+        model.add(done >= self.weight[s][j] + weight).only_enforce_if(~choice)
+        self.done[s][j] = done
+
+    @property
+    def decisions(self) -> list[cp_model.IntVar]:
+        """The variables that say what the schedule is."""
+        found = [variable for row in (*self.forward, *self.backward, *self.weight) for variable in row]
+        found += [literal for row in self.fused for literal in row if literal is not None]
+        for ranges in (each for row in self.ranges for each in row if each is not None):
+            found += [*ranges.start, *ranges.chosen.values()]
+        return found
+
+    def whole(self, s: int, j: int) -> cp_model.LiteralT:
+        """Whether W(s, j) is one op, neither fused nor cut."""
+        ranges, fused = self.ranges[s][j], self.fused[s][j]
+        if ranges is not None:
+            return ranges.whole
+        return True if fused is None else ~fused
 
     def _value(self, row: str, s: int, j: int) -> int:
         return -1 if self.hint is None else int(getattr(self.hint, row)[s, j])
@@ -153,9 +173,7 @@ class Variables:
         """Moment at which the whole backward of (s, j) is done."""
         if self.hint is None:
             return self.done[s][j], -1
-        if self.hint.fused[s, j]:
-            return self.done[s][j], self.backward_finish(s, j)[1]
-        return self.done[s][j], int(self.hint.weight[s, j] + self.prices.backward_weight[s, j])
+        return self.done[s][j], int(self.hint.done[s, j])
 
     def _backward_ticks(self, s: int, j: int) -> int:
         fused = self.hint is not None and bool(self.hint.fused[s, j])

@@ -42,6 +42,13 @@ def optimum_of_any_division(
     return min((value for value in found if value is not None), default=None)
 
 
+def small(problem: Problem, sizes: tuple[int, ...]) -> bool:
+    """Whether every order can be tried in about a second."""
+    pieces = sum(2 + len(units) for units in problem.weight_units) * len(sizes)
+    alike = len(set(sizes)) == 1 and problem.placement.directions == 1 and problem.ranks == problem.stages
+    return problem.stages <= 3 and pieces <= (24 if alike else 18)
+
+
 def sequences(problem: Problem) -> Iterator[tuple[int, ...]]:
     """Sequences of allowed sizes that add up to the batch: all where a micro-batch's number says its direction, else
     one of each multiset, as numbers are names only.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from adaptpipe.solver import Problem, check, simulate
 from adaptpipe.solver.core.granularity import Granularity
 from adaptpipe.solver.core.result import Objective
-from tests.solver.oracle import optimum, optimum_of_any_division, sequences
+from tests.solver.oracle import optimum, optimum_of_any_division, sequences, small
 from tests.strategies import problems, schedules_of, sizes_of
 
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "span")
@@ -21,7 +21,7 @@ OBJECTIVES: tuple[Objective, ...] = ("makespan", "span")
 @given(problems(max_ranks=2, max_samples=3), st.sampled_from(OBJECTIVES), st.data())
 def test_no_schedule_is_below_the_optimum(problem: Problem, objective: Objective, data: st.DataObject) -> None:
     schedule = data.draw(schedules_of(problem))
-    assume(problem.stages * len(schedule.sizes) <= 6 and not check(problem, schedule))
+    assume(small(problem, schedule.sizes) and not check(problem, schedule))
     best = optimum(problem.instance(schedule.sizes), objective)
     assert best is not None
     assert best <= simulate(problem, schedule).value(objective)
@@ -31,7 +31,7 @@ def test_no_schedule_is_below_the_optimum(problem: Problem, objective: Objective
 @given(problems(max_ranks=2, max_samples=3), st.sampled_from(OBJECTIVES), st.data())
 def test_more_freedom_never_costs(problem: Problem, objective: Objective, data: st.DataObject) -> None:
     sizes = data.draw(sizes_of(problem))
-    assume(problem.stages * len(sizes) <= 6)
+    assume(small(problem, sizes))
     instance = problem.instance(sizes)
     values = [
         optimum(instance, objective, Granularity.parse(text)) for text in ("none", "fused", "units", "fused,units")
