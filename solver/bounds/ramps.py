@@ -1,4 +1,4 @@
-"""What memory costs at both ends of a schedule: warm-up, cool-down, and the memory-time that a rank has."""
+"""What memory costs at both ends of a schedule, warm-up and cool-down, and the whole time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ..core.instance import UNLIMITED
 from ..core.schedule import Array
 from .cool_down import Filling
 from .knapsack import Pieces, most, most_of_two, table
+from .memory_time import emptying, filling_up, held, least_time
 from .one_machine import one_machine
 from .paths import PASS, REST, F, Paths
 
@@ -289,23 +290,21 @@ class Rank:
             self._after[stage] = self.paths.after_of_kind(F, stage)
         return self._after[stage]
 
+    @cached_property
+    def memory_time(self) -> int:
+        """Least bytes x ticks that all that the rank runs holds, see `memory_time.held`."""
+        total = 0
+        for _, stages, kinds in self.groups:
+            for s in stages:
+                parts = held(self.paths, s, self.paths.one_of[kinds], self.after(s)[PASS, s, kinds])
+                total += int((parts * self.paths.count[kinds]).sum())
+        return total
+
     def area(self) -> int:
-        """Memory-time: from the rank's first start on, it has `room` bytes at every moment, and every stage and
-        micro-batch holds `activation` from the start of its F to its I or B, through it (or the larger `retained`),
-        and `retained` while W runs. Time is at least the sum of bytes x time, over `room`."""
+        """Least time, from the rank's first start on, within which all has its place in the rank's memory."""
         if self.room >= UNLIMITED or self.room <= 0:
             return 0
-        paths, instance, total = self.paths, self.paths.instance, 0
-        for _, stages, kinds in self.groups:
-            one = paths.one_of[kinds]
-            for s in stages:
-                wait = self.after(s)[PASS, s, kinds]
-                held, kept = instance.activation[s, one], instance.retained[s, one]
-                fused = held.astype(object) * instance.backward[s, one]
-                # W's ranges may free a part early; then only their own times count, and for no more than is left.
-                weight = instance.backward_weight[s, one] if instance.unit_ticks.shape[2] == 2 else 0
-                split = np.maximum(held, kept).astype(object) * instance.backward_input[s, one] + kept * weight
-                least = np.where(paths.fused_only[s, one], fused, np.minimum(fused, split))
-                parts = held.astype(object) * wait + least
-                total += int((parts * paths.count[kinds]).sum())
-        return -(-total // self.room)
+        pairs = [(np.repeat(stages, len(kinds)), np.tile(kinds, len(stages))) for _, stages, kinds in self.groups]
+        stages, kinds = (np.concatenate(column) for column in zip(*pairs, strict=True))
+        sorts = stages, self.paths.one_of[kinds]
+        return least_time(self.memory_time, self.room, filling_up(self.paths, *sorts), emptying(self.paths, *sorts))

@@ -15,9 +15,11 @@ from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound, nee
 from adaptpipe.solver.bounds.knapsack import Pieces, most, most_of_two
 from adaptpipe.solver.bounds.order_heads import heads_of, order_heads
 from adaptpipe.solver.bounds.paths import paths
+from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.result import Objective
+from tests.solver import oracle
 from tests.solver.oracle import optimum
-from tests.strategies import problem_data, problems, schedules_of, sizes_of
+from tests.strategies import problem_data, problems, schedules_of
 
 Data = dict[str, Any]
 OBJECTIVES: tuple[Objective, ...] = ("makespan", "span")
@@ -44,15 +46,25 @@ def small(problem: Problem, count: int) -> bool:
 
 
 @settings(max_examples=60)
-@given(problems(max_ranks=3, max_samples=3, units=False), st.sampled_from(OBJECTIVES), st.data())
-def test_no_bound_is_above_the_optimum(problem: Problem, objective: Objective, data: st.DataObject) -> None:
-    sizes = data.draw(sizes_of(problem))
-    assume(small(problem, len(sizes)))
-    best = optimum(problem.instance(sizes), objective)
-    assert (best is None) == bool(infeasible(problem, sizes))
-    if best is not None:
-        assert instance_bound(problem.instance(sizes), objective) <= best
-        assert lower_bound(problem, objective) <= best
+@given(problems(max_ranks=3, max_samples=3), st.sampled_from(OBJECTIVES))
+def test_no_bound_is_above_the_optimum(problem: Problem, objective: Objective) -> None:
+    """With fused backwards, ranges of units and every division of the batch to choose from, and with none of these."""
+    divisions = list(oracle.sequences(problem))
+    assume(all(oracle.small(problem, sizes) for sizes in divisions) and len(divisions) <= 6)
+    whole = NONE.restricted(problem)
+    found = []
+    for sizes in divisions:
+        best = optimum(problem.instance(sizes), objective)
+        assert (best is None) == bool(infeasible(problem, sizes))
+        if best is not None:
+            found.append(best)
+            assert instance_bound(problem.instance(sizes), objective) <= best
+        coarse = optimum(whole.instance(sizes), objective, NONE)
+        if coarse is not None:
+            assert instance_bound(whole.instance(sizes), objective) <= coarse
+    assert bool(found) or bool(infeasible(problem)) or len(problem.sizes) > 1
+    if found:
+        assert lower_bound(problem, objective) <= min(found)
         assert not infeasible(problem)
 
 
