@@ -144,7 +144,9 @@ def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:
         return next(training_batches(config, text, samples, spec.seed))
 
     sizes = spec.profile_sizes or spec.microbatch_sizes
-    return measure(placement, stages, next_byte_loss, batch_of, sizes, timeout_s=spec.timeout_s)
+    return measure(
+        placement, stages, next_byte_loss, batch_of, sizes, units=spec.weight_units, timeout_s=spec.timeout_s
+    )
 
 
 def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
