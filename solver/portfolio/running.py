@@ -337,6 +337,7 @@ class _Run:
             sizes=sizes,
             budget=request.time_limit if request.deterministic else float("inf"),
             on_note=lambda text: self._note(f"CP-SAT was left out: {text}"),
+            granularity=request.granularity,
             on_bound=partial(at.raise_bound, sizes),
         )
         return schedule, bound
