@@ -5,12 +5,14 @@ from __future__ import annotations
 from ..core.problem import BYTES, Problem, price
 
 
-def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None) -> str:
+def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None, *, fused: bool = True) -> str:
     """Why no schedule respects the limits; empty where one does.
 
     When the F of a rank's last stage runs, the rank holds the activations of all its stages for that micro-batch, as
     every backward of the rank comes after it. So static memory plus these activations is needed. It also suffices: run
     one micro-batch after the other, each with fused backwards, which hold nothing beyond what the forwards took.
+    Where backwards may not be fused, I may swell: it needs, beside the activations of the rank's stages before, the
+    larger of what F took and what it retains. That suffices too, with each W right after its I.
     With several allowed sizes, some micro-batch is at least as large as the smallest z such that sizes up to z add up
     to the batch; a problem is called infeasible only if that micro-batch fits in no direction.
 
@@ -20,6 +22,8 @@ def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None) -> str:
         The problem.
     sizes
         Micro-batch sizes; None: any that the problem allows.
+    fused
+        Whether backwards may be fused.
 
     Returns
     -------
@@ -41,36 +45,44 @@ def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None) -> str:
     if sizes is not None:
         count = len(sizes)
         cases = [(problem.placement.direction_of(j, count), size) for j, size in enumerate(sizes)]
-        lacks = [_lack(problem, direction, size) for direction, size in sorted(set(cases))]
+        lacks = [_lack(problem, direction, size, fused) for direction, size in sorted(set(cases))]
         return next((text for text in lacks if text), "")
     if len(problem.sizes) == 1:
-        return infeasible(problem, problem.default_sizes())
+        return infeasible(problem, problem.default_sizes(), fused=fused)
     largest = _smallest_largest(problem)
-    lacks = [_lack(problem, direction, largest) for direction in range(problem.placement.directions)]
+    lacks = [_lack(problem, direction, largest, fused) for direction in range(problem.placement.directions)]
     return lacks[0] if all(lacks) else ""
 
 
-def _lack(problem: Problem, direction: int, size: int) -> str:
+def _lack(problem: Problem, direction: int, size: int, fused: bool) -> str:
     for rank, limit in enumerate(problem.memory.limit):
         if limit is None:
             continue
-        static, need = problem.static_bytes(rank), needed(problem, rank, direction, size)
+        static, need = problem.static_bytes(rank), needed(problem, rank, direction, size, fused=fused)
         if need > limit:
+            swells = need > needed(problem, rank, direction, size)
+            taken = "activations and what I retains" if swells else "activations"
             unit = problem.memory.unit
             which = "one micro-batch" if len(problem.sizes) == 1 else f"one micro-batch of {size}"
             return (
                 f"rank {rank} needs {exact(need, unit)} for {which} alone (static {exact(static, unit)}, "
-                f"activations {exact(need - static, unit)}), above its limit of {exact(limit, unit)}; "
+                f"{taken} {exact(need - static, unit)}), above its limit of {exact(limit, unit)}; "
                 f"the smallest limit with a schedule is {exact(need, unit)}"
             )
     return ""
 
 
-def needed(problem: Problem, rank: int, direction: int, size: int) -> int:
-    """Bytes that a rank holds at least when it runs one micro-batch alone."""
-    row = problem.placement.stages[direction]
-    stages = [stage for stage, owner in enumerate(row) if owner == rank]
-    return problem.static_bytes(rank) + sum(price(problem.memory.activation[stage], size) for stage in stages)
+def needed(problem: Problem, rank: int, direction: int, size: int, *, fused: bool = True) -> int:
+    """Bytes that a rank holds at least when it runs one micro-batch alone; `fused`: with fused backwards only."""
+    row, memory = problem.placement.stages[direction], problem.memory
+    taken = most = 0
+    for stage in (stage for stage, owner in enumerate(row) if owner == rank):
+        before, taken = taken, taken + price(memory.activation[stage], size)
+        most = max(most, taken)
+        if not fused:
+            units = (memory.retained[stage],) if memory.retained_units is None else memory.retained_units[stage]
+            most = max(most, before + sum(price(unit, size) for unit in units))
+    return problem.static_bytes(rank) + most
 
 
 def exact(count: int, unit: str) -> str:

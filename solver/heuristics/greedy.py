@@ -80,7 +80,7 @@ def greedy(
     ['0F0 0F1 0I0 0W0 0I1 0W1', '1F0 1I0 1F1 1I1 1W0 1W1']
     """
     instance = problem.instance(problem.default_sizes() if sizes is None else sizes)
-    if infeasible(problem, instance.sizes):
+    if infeasible(problem, instance.sizes, fused=granularity.fused):
         return None
     coarse = _COARSE.restricted(problem).instance(instance.sizes)
     search = Search(coarse, objective, _COARSE)

@@ -60,6 +60,7 @@ def test_no_bound_is_above_the_optimum(problem: Problem, objective: Objective) -
             found.append(best)
             assert instance_bound(problem.instance(sizes), objective) <= best
         coarse = optimum(whole.instance(sizes), objective, NONE)
+        assert (coarse is None) == bool(infeasible(whole, sizes, fused=False))
         if coarse is not None:
             assert instance_bound(whole.instance(sizes), objective) <= coarse
     assert bool(found) or bool(infeasible(problem)) or len(problem.sizes) > 1
@@ -207,3 +208,21 @@ def test_infeasible_asks_for_the_smallest_sizes_that_make_the_batch() -> None:
 def test_sizes_that_are_not_the_problems_are_refused() -> None:
     with pytest.raises(InputError, match=r"sizes: 3 samples in all, and the batch has 8"):
         lower_bound(published(4, 8, 1), sizes=(1, 1, 1))
+
+
+def test_split_backwards_may_need_more() -> None:
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 1, "placement": [0, 0]},
+            "batch": {"samples": 2},
+            "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+            "memory": {"activation": [2, 3], "retained": [9, 4], "static": [1, 0], "limit": 8},
+        }
+    )
+    assert infeasible(problem) == ""
+    assert infeasible(problem, fused=False) == (
+        "rank 0 needs 10 B for one micro-batch alone (static 1 B, activations and what I retains 9 B), above its limit "
+        "of 8 B; the smallest limit with a schedule is 10 B"
+    )
+    assert needed(problem, 0, 0, 1) == 6
+    assert needed(problem, 0, 0, 1, fused=False) == 10
