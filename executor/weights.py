@@ -2,8 +2,9 @@
 
 While a queue is bound to a micro-batch, each `nn.Linear` of the stage returns the gradient of its input during the
 backward and leaves the GEMM of its weight gradient in the queue; `WeightQueue.run` computes it, with all others of the
-micro-batch or in units, a range at a time. What is not intercepted (biases, norms, embeddings, convolutions, subclasses of Linear, hooked or frozen weights, …) is computed in
-the backward as usual, so the split may be smaller than hoped, and the gradients are right all the same.
+micro-batch or in units, a range at a time. What is not intercepted (biases, norms, embeddings, convolutions,
+subclasses of Linear, hooked or frozen weights, …) is computed in the backward as usual, so the split may be smaller
+than hoped, and the gradients are right all the same.
 
 With no queue bound a patched module computes exactly what it did before, which is the fused backward B.
 """
