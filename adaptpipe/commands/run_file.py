@@ -16,6 +16,10 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 
 
+MEASURED = 4
+"""Micro-batch sizes that are measured, where not told: time grows with their sum."""
+
+
 class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A run file. Every key may be set on the command line: `--set ranks=4`, `--set model.layers=8`.
 
@@ -41,7 +45,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_limit
         For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes.
     profile_sizes
-        Micro-batch sizes to measure; empty: those of `microbatch_sizes`.
+        Micro-batch sizes to measure; empty: four at most of `microbatch_sizes`, from the least to the largest.
     out
         Folder for chart, schedules, problem and trace.
     timeout_s
@@ -76,6 +80,25 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return place(self.placement, self.ranks, self.stages_per_rank or default)
         except InputError as error:
             raise InputError(str(error).removeprefix("pipeline.")) from None
+
+    @property
+    def measured_sizes(self) -> tuple[int, ...]:
+        """Micro-batch sizes to measure: costs of the others follow from a line through these.
+
+        Examples
+        --------
+        >>> RunSpec(model={}, microbatch_sizes=[1, 2, 3, 4, 5, 6, 8, 16]).measured_sizes
+        (1, 3, 5, 16)
+        """
+        if self.profile_sizes:
+            return tuple(self.profile_sizes)
+        sizes = sorted(set(self.microbatch_sizes))
+        last = len(sizes) - 1
+        return (
+            tuple(sizes[last * step // (MEASURED - 1)] for step in range(MEASURED))
+            if last >= MEASURED
+            else tuple(sizes)
+        )
 
     @property
     def baseline_name(self) -> str:

@@ -143,9 +143,14 @@ def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:
     def batch_of(samples: int) -> tuple[Tensor, Tensor]:
         return next(training_batches(config, text, samples, spec.seed))
 
-    sizes = spec.profile_sizes or spec.microbatch_sizes
     return measure(
-        placement, stages, next_byte_loss, batch_of, sizes, units=spec.weight_units, timeout_s=spec.timeout_s
+        placement,
+        stages,
+        next_byte_loss,
+        batch_of,
+        spec.measured_sizes,
+        units=spec.weight_units,
+        timeout_s=spec.timeout_s,
     )
 
 
