@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..core.granularity import Granularity
+from ..core.granularity import ALL, Granularity
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
@@ -56,7 +56,7 @@ def anneal(
     workers: int = 1,
     target: int | None = None,
     on_schedule: OnSchedule | None = None,
-    granularity: Granularity = Granularity(),  # noqa: B008 - frozen
+    granularity: Granularity = ALL,
 ) -> Schedule:
     """A better schedule, by simulated annealing: orders of ops, what is fused, and ranges of weight gradients.
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..core.granularity import Granularity
+from ..core.granularity import ALL, Granularity
 from ..core.instance import Instance
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
@@ -55,7 +55,7 @@ class State:
         schedule: Schedule,
         objective: Objective,
         seed: int,
-        granularity: Granularity = Granularity(),  # noqa: B008 - frozen
+        granularity: Granularity = ALL,
     ) -> None:
         instance, n = problem.instance(schedule.sizes), len(schedule.table.stage)
         self.schedule, self.span = schedule, objective == "span"
