@@ -38,18 +38,32 @@ class Choices:
         Lower bound of the objective with given sizes; the least comes first.
     until
         Value of `time.monotonic()` after which no further uneven division is looked at.
+    uneven
+        Whether divisions other than near-uniform ones are allowed. They are where there is no near-uniform one that
+        fits in memory.
     """
 
-    def __init__(self, problem: Problem, sizes: Sizes | None, bound: Callable[[Sizes], int], until: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        sizes: Sizes | None,
+        bound: Callable[[Sizes], int],
+        until: float,
+        uneven: bool = True,
+    ) -> None:
         self._problem, self._counts = problem, problem.uniform_counts()
-        self.complete = True
+        self.complete, self.uneven = True, uneven
         self._seen: set[int] = set()
         if sizes is not None or len(problem.sizes) == 1:
             self.looked_at, self.first = 1, [sizes or problem.default_sizes()]
             return
-        known = dict.fromkeys([*self._even(), problem.fewest_sizes(), self._smallest()])
+        known = dict.fromkeys(self._even())
         fitting = [each for each in known if not infeasible(problem, each)]
-        for each in self._uneven():
+        if uneven or not fitting:
+            more = dict.fromkeys([problem.fewest_sizes(), self._smallest()])
+            fitting += [each for each in more if each not in known and not infeasible(problem, each)]
+            known |= more
+        for each in self._uneven() if uneven else ():
             if len(known) >= MOST_DIVISIONS or time.monotonic() > until:
                 self.complete = False
                 break
@@ -99,5 +113,7 @@ class Choices:
 
     def __str__(self) -> str:
         """How many divisions were looked at."""
+        if not self.uneven:
+            return f"{self.looked_at} near-uniform divisions of the batch into micro-batches were looked at"
         some = f"{self.looked_at} of the" if not self.complete else f"all {self.looked_at}"
         return f"{some} divisions of the batch into micro-batches were looked at, the smaller micro-batches first"
