@@ -10,6 +10,7 @@ from ..bounds.order_heads import order_heads
 from ..bounds.paths import paths
 from ..bounds.ramps import Rank
 from ..core.instance import UNLIMITED
+from .sizes import work_of_those_there
 from .variables import End, Variables
 
 
@@ -30,10 +31,9 @@ def data_flow(v: Variables) -> None:
                 continue
             source_row, source_rest = divmod(source, stages * count)
             source_stage, source_batch = divmod(source_rest, count)
-            needs = v.model.add(starts[row][s][j] >= ends[source_row][source_stage][source_batch] + lag)
             fused = v.fused[s][j] if row == 2 else None
-            if fused is not None:
-                needs.only_enforce_if(~fused)
+            needs = v.model.add(starts[row][s][j] >= ends[source_row][source_stage][source_batch] + lag)
+            needs.only_enforce_if(*v.here(j), *([] if fused is None else [~fused]))
 
 
 def one_op_at_a_time(v: Variables) -> None:
@@ -56,8 +56,8 @@ def first_in_first_out(v: Variables) -> None:
     for members in v.classes():
         for s in range(v.prices.instance.stages):
             for i, j in pairwise(members):
-                v.model.add(v.forward[s][j] >= v.forward_finish(s, i)[0])
-                v.model.add(v.backward[s][j] >= v.backward_end[s][i])
+                v.model.add(v.forward[s][j] >= v.forward_finish(s, i)[0]).only_enforce_if(*v.here(j))
+                v.model.add(v.backward[s][j] >= v.backward_end[s][i]).only_enforce_if(*v.here(j))
                 if v.whole(s, i) is True and v.whole(s, j) is True:
                     v.model.add(v.weight[s][j] >= v.done[s][i])
             for i, j in combinations(members, 2):
@@ -113,9 +113,10 @@ def work_left(v: Variables) -> None:
 def makespan(v: Variables) -> None:
     """The objective is no less than the end of any backward, weight gradient included."""
     work_left(v)
+    work_of_those_there(v)
     for row in v.done:
-        for end in row:
-            v.model.add(v.objective >= end)
+        for j, end in enumerate(row):
+            v.model.add(v.objective >= end).only_enforce_if(*v.here(j))
 
 
 def span(v: Variables) -> None:
@@ -126,11 +127,12 @@ def span(v: Variables) -> None:
     instance = v.prices.instance
     for rank in range(instance.ranks):
         items = [(int(s), int(j)) for s, j in zip(*(instance.rank == rank).nonzero(), strict=True)]
-        value = min((v.forward_start(s, j)[1] for s, j in items), default=-1)
+        there = [(s, j) for s, j in items if v.hint is None or v.hint.present[j]]
+        value = min((v.forward_start(s, j)[1] for s, j in there), default=0 if v.hint is not None else -1)
         first = v.moment(f"first{rank}", value)
         for s, j in items:
-            v.model.add(first <= v.forward[s][j])
-            v.model.add(v.objective >= v.done[s][j] - first)
+            v.model.add(first <= v.forward[s][j]).only_enforce_if(*v.here(j))
+            v.model.add(v.objective >= v.done[s][j] - first).only_enforce_if(*v.here(j))
 
 
 def first_ops_at_once(v: Variables) -> None:

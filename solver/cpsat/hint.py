@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.instance import Instance
 from ..core.ops import Kind
 from ..core.problem import Problem
 from ..core.schedule import Array, Schedule
 from ..evaluate import kernel
 from ..evaluate.simulate import op_inputs, op_ticks
-from .prices import Mask, Prices
+from .prices import Mask, Prices, kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class HintTimes:
 
     Parameters
     ----------
+    present
+        Which micro-batches of the model there are, shape (m,). What follows means nothing for the others.
     forward, backward, weight
         Start of every F, of every I or B, and of every W (of its range from unit 0 on); shapes (S, m).
     done
@@ -30,6 +33,7 @@ class HintTimes:
         For each piece, the first of its range, and that range's start; shape (S, m, U). Where fused, there is none: -1.
     """
 
+    present: Mask
     forward: Array
     backward: Array
     weight: Array
@@ -45,10 +49,11 @@ def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool)
     With `fifo`, the ops of each stage and class are relabelled so that micro-batches pass in order, and W's that are
     whole, too. That changes no start time: the micro-batches of a class are alike.
     """
-    table, instance = schedule.table, prices.instance
+    table, instance, own = schedule.table, prices.instance, problem.instance(schedule.sizes)
+    place = places(prices, own)
     # The op's own ticks on the model's clock, which may round down.
-    before, lag = op_inputs(instance, schedule)
-    ticks, lag = op_ticks(instance, schedule) // prices.step, lag // prices.step
+    before, lag = op_inputs(own, schedule)
+    ticks, lag = op_ticks(own, schedule) // prices.step, lag // prices.step
     begin, done = np.zeros(len(ticks), dtype=np.int64), np.zeros(problem.ranks, dtype=np.int64)
     if kernel.earliest(table.offsets, ticks, before, lag, begin, done) < len(ticks):
         return None
@@ -57,8 +62,8 @@ def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool)
     first, start = np.full((*shape, width), -1, dtype=np.int64), np.full((*shape, width), -1, dtype=np.int64)
     order = np.zeros((2, *shape), dtype=np.int64)
     end = np.zeros(shape, dtype=np.int64)
-    np.maximum.at(end, (table.stage, table.microbatch), begin + ticks)
-    columns = (table.kind, table.stage, table.microbatch, table.start, table.stop)
+    np.maximum.at(end, (table.stage, place[table.microbatch]), begin + ticks)
+    columns = (table.kind, table.stage, place[table.microbatch], table.start, table.stop)
     for row, (kind, s, j, a, b) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         if kind == Kind.W:
             points = prices.points[s]
@@ -75,16 +80,31 @@ def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool)
         first[s, j, : prices.units[s]], start[s, j] = 0, backward[s, j] + prices.backward_input[s, j]
         end[s, j] = start[s, j, 0] + prices.backward_weight[s, j]
     fused &= prices.fusible
-    found = HintTimes(times[Kind.F], backward, np.where(fused, backward, start[:, :, 0]), end, fused, first, start)
+    present = np.zeros(instance.microbatches, dtype=np.bool_)
+    present[place] = True
+    # What is not there takes place at 0: its times keep the few constraints that hold for it, too.
+    absent = np.flatnonzero(~present)
+    times[Kind.F][:, absent] = backward[:, absent] = start[:, absent] = 0
+    end[:, absent] = np.maximum(prices.backward_input, prices.backward_weight)[:, absent]
+    weight = np.where(fused, backward, start[:, :, 0])
+    found = HintTimes(present, times[Kind.F], backward, weight, end, fused, first, start)
     if fifo:
         _in_order(prices, found, order)
     return found
 
 
+def places(prices: Prices, own: Instance) -> Array:
+    """For each micro-batch of a schedule's own instance, the model's that stands for it: of its size and direction."""
+    free: dict[tuple[int, int], list[int]] = {}
+    for j, key in reversed(list(enumerate(kinds(prices.instance)))):
+        free.setdefault(key, []).append(j)
+    return np.array([free[key].pop() for key in kinds(own)], dtype=np.int64)
+
+
 def _in_order(prices: Prices, times: HintTimes, order: Array) -> None:
     """Relabel in place, so that micro-batches of a class pass in order."""
     for group in range(int(prices.group.max()) + 1):
-        members = np.flatnonzero(prices.group == group)
+        members = np.flatnonzero((prices.group == group) & times.present)
         members = members[np.argsort(prices.place[members])]
         for s in range(len(times.forward)):
             times.forward[s, members] = times.forward[s, members[np.argsort(order[0, s, members])]]

@@ -154,10 +154,23 @@ class _Counter:
                 return answer
         known = self._order.get((one, other))
         if known is None:
-            literal = self.v.after(self.v.forward_start(*other), self.v.forward_finish(*one))
-            later, end = self.v.forward_start(*one), self.v.forward_finish(*other)
-            self.v.model.add(later[0] >= end[0]).only_enforce_if(~literal)
-            self._order[one, other], self._order[other, one] = literal, ~literal
+            v, here = self.v, self.v.here(one[1], other[1])
+            start, end = v.forward_start(*other), v.forward_finish(*one)
+            literal, reverse = v.after(start, end, one[1], other[1]), None
+            later, sooner = v.forward_start(*one), v.forward_finish(*other)
+            if here:
+                # Of what is not there, nothing comes before anything.
+                value = None
+                if v.hint is not None:
+                    value = bool(start[1] < end[1] and v.hint.present[[one[1], other[1]]].all())
+                reverse = v.literal(value)
+                v.model.add_at_most_one(literal, reverse)
+                v.model.add_bool_or([literal, reverse, *(~there for there in here)])
+                for there in here:
+                    v.model.add_implication(reverse, there)
+            back: Literal = ~literal if reverse is None else reverse
+            v.model.add(later[0] >= sooner[0]).only_enforce_if(back)
+            self._order[one, other], self._order[other, one] = literal, back
             known = literal
         return known
 
@@ -190,9 +203,9 @@ class _Counter:
             if self._passes_first(other[1], key[1]):
                 others.append((other, True))
             else:
-                before = v.after(start, v.forward_finish(*other))
+                before = v.after(start, v.forward_finish(*other), key[1], other[1])
                 later, end = v.forward_start(*other), v.backward_finish(*key)
-                v.model.add(later[0] >= end[0]).only_enforce_if(~before)
+                v.model.add(later[0] >= end[0]).only_enforce_if(~before, *v.here(key[1], other[1]))
                 others.append((other, before))
         kept = int(v.prices.instance.retained[key])
         self._limit(
@@ -214,6 +227,7 @@ class _Counter:
         if own + sum(int(max(instance.activation[o], instance.retained[o])) for o, _ in counted) <= self.room:
             return
         sources: dict[int, list[tuple[int, Literal, Literal]]] = {}
+        here = v.here(key[1])
         forced = {} if unless is not None else self._forced(own, counted, open_)
         for other, before in counted:
             s, j = other
@@ -223,19 +237,21 @@ class _Counter:
                 continue
             must_end, must_be_done = forced.get(other, (False, False))
             if must_be_done:
-                v.model.add(start[0] >= v.done_finish(*other)[0])
+                v.model.add(start[0] >= v.done_finish(*other)[0]).only_enforce_if(*here)
                 terms.append((True, -held))
                 continue
-            done = v.after(start, v.done_finish(*other))
-            terms += self._partly(start, other, done)
+            done = v.after(start, v.done_finish(*other), key[1], j)
+            if not isinstance(before, bool):
+                v.model.add_implication(done, before)
+            terms += self._partly(key, start, other, done)
             if kept > held:
-                terms += [(self._swollen(start, finish, other, done), kept - held), (done, -held)]
+                terms += [(self._swollen(key, start, finish, other, done), kept - held), (done, -held)]
                 continue
             if must_end:
-                v.model.add(start[0] >= v.backward_finish(*other)[0])
+                v.model.add(start[0] >= v.backward_finish(*other)[0]).only_enforce_if(*here)
                 terms += [(True, kept - held), (done, -kept)]
                 continue
-            ended = v.after(start, v.backward_finish(*other))
+            ended = v.after(start, v.backward_finish(*other), key[1], j)
             v.model.add_implication(done, ended)
             if unless is None:
                 self._for_later_forwards(key, other, ended, done)
@@ -247,8 +263,7 @@ class _Counter:
         left = [(literal, value) for literal, value in terms if not isinstance(literal, bool) and value]
         if constant + sum(value for _, value in left if value > 0) > self.room:
             limit = v.model.add(sum(literal * value for literal, value in left) <= self.room - constant)
-            if unless is not None:
-                limit.only_enforce_if(~unless)
+            limit.only_enforce_if(*here, *([] if unless is None else [~unless]))
         self._in_order(sources)
 
     def _forced(self, own: int, counted: Sequence[tuple[Key, Lit]], open_: set[Key]) -> dict[Key, tuple[bool, bool]]:
@@ -278,7 +293,7 @@ class _Counter:
                 found[key] = (n < max(ended, done), n < done)
         return found
 
-    def _partly(self, start: Point, other: Key, done: Literal) -> list[tuple[Lit, int]]:
+    def _partly(self, key: Key, start: Point, other: Key, done: Literal) -> list[tuple[Lit, int]]:
         """What units of a weight gradient have freed, some before a point and not all."""
         v, ranges, terms = self.v, self.v.ranges[other[0]][other[1]], list[tuple[Lit, int]]()
         if ranges is None:
@@ -289,24 +304,28 @@ class _Counter:
                 continue
             value = None
             if v.hint is not None:
-                cut = bool(v.hint.first[other].max() > 0)
+                cut = bool(v.hint.first[other].max() > 0 and v.hint.present[key[1]])
                 value = cut and at <= start[1] < v.done_finish(*other)[1]
             before = v.literal(value)
             v.model.add(start[0] >= moment).only_enforce_if(before)
             v.model.add_implication(before, ~done)
             v.model.add_implication(before, ranges.cut)
+            for there in v.here(key[1]):
+                v.model.add_implication(before, there)
             terms.append((before, -freed))
         return terms
 
-    def _swollen(self, start: Point, finish: Point, other: Key, done: Literal) -> Literal:
+    def _swollen(self, key: Key, start: Point, finish: Point, other: Key, done: Literal) -> Literal:
         """A literal that is true where an I of `other` has started before the point, and its W has not ended."""
         v, fused = self.v, self.v.fused[other[0]][other[1]]
         later, value = v.backward_start(*other), None
-        waits = v.after(later, finish)
+        waits = v.after(later, finish, key[1], other[1])
         if v.hint is not None:
             value = later[1] < finish[1] and not v.hint.fused[other] and start[1] < v.done_finish(*other)[1]
+            value = value and bool(v.hint.present[[key[1], other[1]]].all())
         swollen = v.literal(value)
-        v.model.add_bool_or([swollen, waits, done] + ([] if fused is None else [fused]))
+        absent = [~there for there in v.here(key[1], other[1])]
+        v.model.add_bool_or([swollen, waits, done, *absent] + ([] if fused is None else [fused]))
         return swollen
 
     def _for_later_forwards(self, key: Key, other: Key, ended: Literal, done: Literal) -> None:
@@ -315,7 +334,7 @@ class _Counter:
         place = key[0], int(v.prices.group[key[1]]), other
         if v.fifo and place in self._last:
             for earlier, later in zip(self._last[place], (ended, done), strict=True):
-                v.model.add_implication(earlier, later)
+                v.model.add_bool_or([~earlier, later, *(~there for there in v.here(key[1]))])
         self._last[place] = ended, done
 
     def _in_order(self, sources: dict[int, list[tuple[int, Literal, Literal]]]) -> None:

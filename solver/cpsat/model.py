@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ortools.sat.python import cp_model
 
 from ..core.result import Objective
-from . import constraints
+from . import constraints, sizes
 from .hint import HintTimes
 from .prices import Prices
 from .variables import Variables
@@ -15,6 +15,7 @@ from .variables import Variables
 Constraint = Callable[[Variables], None]
 
 CONSTRAINTS: tuple[Constraint, ...] = (
+    sizes.division,
     constraints.data_flow,
     constraints.one_op_at_a_time,
     constraints.first_in_first_out,

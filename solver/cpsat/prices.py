@@ -50,6 +50,8 @@ class Prices:
         Where a fused backward is allowed, and may be better than I and W in a row: it is faster, or `retained` is above
         `activation`, so that I swells the memory and B does not. Elsewhere I with W right after it does all that B
         does, and passes the gradient on no later. Shape (S, m).
+    samples
+        Of the batch, where only some of the instance's micro-batches make it up: those are chosen. Else 0.
     points
         For each stage, the units before which its weight gradients may be cut, from 0 to their number.
     """
@@ -67,6 +69,7 @@ class Prices:
     place: Array
     fusible: Mask
     points: tuple[tuple[int, ...], ...]
+    samples: int = 0
 
     @cached_property
     def units(self) -> tuple[int, ...]:
@@ -97,6 +100,12 @@ class Prices:
         return int(sums[points[stop]] - sums[points[first]])
 
 
+def kinds(instance: Instance) -> list[tuple[int, int]]:
+    """Direction and size of each micro-batch: all that its prices depend on."""
+    placement, count = instance.problem.placement, instance.microbatches
+    return [(placement.direction_of(j, count), size) for j, size in enumerate(instance.sizes)]
+
+
 def cut_points(problem: Problem, granularity: Granularity, schedule: Schedule | None) -> tuple[tuple[int, ...], ...]:
     """For each stage, the units before which W's may be cut: all, where they are no more than `MOST_PIECES`; else
     those of as many pieces, and those at which a schedule cuts."""
@@ -117,6 +126,7 @@ def prices(
     longest: int = LONGEST,
     granularity: Granularity = EVERY,
     schedule: Schedule | None = None,
+    samples: int = 0,
 ) -> Prices:
     """Scale an instance, to a horizon of at most about `longest` steps, and find its classes and choices, which allow
     for a known schedule."""
@@ -131,10 +141,9 @@ def prices(
     exact = total // step <= longest
     if not exact:
         step = -(-total // longest)
-    placement, count = instance.problem.placement, instance.microbatches
-    keys = [(placement.direction_of(j, count), size) for j, size in enumerate(instance.sizes)]
+    keys = kinds(instance)
     names, seen = sorted(set(keys)), dict.fromkeys(keys, 0)
-    place = np.zeros(count, dtype=np.int64)
+    place = np.zeros(len(keys), dtype=np.int64)
     for j, key in enumerate(keys):
         place[j], seen[key] = seen[key], seen[key] + 1
     room = np.where(instance.limit >= UNLIMITED, UNLIMITED, instance.limit - instance.static)
@@ -159,4 +168,5 @@ def prices(
         place=place,
         fusible=(faster | swells) & granularity.fused,
         points=points,
+        samples=samples,
     )

@@ -12,6 +12,7 @@ from ..core.schedule import Schedule
 from ..evaluate.check import check
 from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
+from .prices import kinds
 from .variables import Variables
 
 
@@ -25,25 +26,35 @@ def schedule_of(v: Variables, value: Callable[[cp_model.IntVar], int]) -> Schedu
     """
     prices, instance = v.prices, v.prices.instance
     rows: list[list[tuple[tuple[int, int, int, int, int, int], Op]]] = [[] for _ in range(instance.ranks)]
+    names = _names(v, value)
     for s in range(instance.stages):
-        for j in range(instance.microbatches):
+        for j in names:
             literal = v.fused[s][j]
             fused = literal is not None and bool(value(literal))
             forward, backward = value(v.forward[s][j]), value(v.backward[s][j])
             ticks = int((prices.backward if fused else prices.backward_input)[s, j])
             place, group, into = int(prices.place[j]), int(prices.group[j]), rows[int(instance.rank[s, j])]
-            into.append(((forward, forward + int(prices.forward[s, j]), place, group, 0, s), Op(s, Kind.F, j)))
+            into.append(((forward, forward + int(prices.forward[s, j]), place, group, 0, s), Op(s, Kind.F, names[j])))
             kind = Kind.B if fused else Kind.I
-            into.append(((backward, backward + ticks, place, group, 1, -s), Op(s, kind, j)))
+            into.append(((backward, backward + ticks, place, group, 1, -s), Op(s, kind, names[j])))
             for first, stop in _parts(v, s, j, value, fused):
                 ranges = v.ranges[s][j]
                 weight = value(v.weight[s][j] if ranges is None else ranges.start[first])
                 points = prices.points[s]
                 cut = (points[first], points[stop]) if stop - first < prices.units[s] else None
                 end = weight + prices.range_ticks(s, j, first, stop)
-                into.append(((weight, end, place, group, 2, -s), Op(s, Kind.W, j, cut)))
+                into.append(((weight, end, place, group, 2, -s), Op(s, Kind.W, names[j], cut)))
     ops = tuple(tuple(op for _, op in sorted(row, key=lambda item: item[0])) for row in rows)
-    return Schedule(instance.problem.placement, instance.sizes, ops)
+    return Schedule(instance.problem.placement, tuple(instance.sizes[j] for j in names), ops)
+
+
+def _names(v: Variables, value: Callable[[cp_model.IntVar], int]) -> dict[int, int]:
+    """The schedule's number of each of the model's micro-batches that are there: in the order in which they come."""
+    there = [j for j, literal in enumerate(v.present) if literal is None or value(literal)]
+    if len(there) < len(v.present):
+        ways = [direction for direction, _ in kinds(v.prices.instance)]
+        there.sort(key=lambda j: (ways[j], value(v.forward[0][j]), int(v.prices.place[j])))
+    return {j: name for name, j in enumerate(there)}
 
 
 def _parts(v: Variables, s: int, j: int, value: Callable[[cp_model.IntVar], int], fused: bool) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from .job import Job, Purpose
 from .model import build
 from .prices import EVERY, Prices, prices
 from .rebuild import schedule_of, timeline_of
+from .sizes import LARGEST, candidates
 from .targets import Targets
 from .variables import OutOfTime, Variables
 
@@ -78,7 +79,9 @@ def solve_cpsat(
         Make equal runs that are not stopped by the deadline find equal schedules: jobs are then limited by the solver's
         deterministic time, and tell what they found only when all have ended.
     sizes
-        Samples of each micro-batch; None: the hint's, or the problem's default.
+        Samples of each micro-batch. None: chosen along with the order where `granularity` lets them, and the bound
+        then holds for every division of the batch; else the hint's, or the problem's default. Where they are to be
+        chosen and the model would have over `LARGEST` ops, the search is left out.
     granularity
         What may be chosen beside the order.
     fifo
@@ -95,8 +98,20 @@ def solve_cpsat(
     tuple
         The best schedule (None: none found), the bound in ticks, and whether it is proven that there is no schedule.
     """
-    sizes = sizes or (hint.sizes if hint is not None else problem.default_sizes())
-    scaled = prices(problem.instance(sizes), granularity=granularity, schedule=hint)
+    free = sizes is None and granularity.sizes and len(problem.sizes) > 1
+    if free:
+        candidate, samples = candidates(problem), problem.samples
+        if 3 * problem.stages * len(candidate.sizes) > LARGEST:
+            if on_note is not None:
+                on_note(
+                    f"sizes stay as they are: {len(candidate.sizes)} micro-batches of {problem.samples} samples may be "
+                    f"there, {3 * problem.stages * len(candidate.sizes)} ops, above {LARGEST}"
+                )
+            return hint, bound, False
+    else:
+        sizes = sizes or (hint.sizes if hint is not None else problem.default_sizes())
+        candidate, samples = problem.instance(sizes), 0
+    scaled = prices(candidate, granularity=granularity, schedule=hint, samples=samples)
     search = _Search(problem, objective, scaled, hint, bound, deadline, budget, on_incumbent, on_bound)
     search.workers, search.seed, search.deterministic, search.fifo = workers, seed, deterministic, fifo
     search.run()

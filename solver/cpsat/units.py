@@ -47,14 +47,14 @@ class Ranges:
 
 
 def add_ranges(v: Variables, s: int, j: int) -> Ranges:
-    """Each unit is in one range, unless the backward is fused; each range is an op after I, and frees at its end.
+    """Each unit is in one range, unless the backward is fused, or not there; each range is an op after I.
 
-    All ranges of a W that begin with the same unit share a start, as no two of them are chosen. That is exact, whatever
-    the number of ranges and their order.
+    Units free their bytes when their range ends. All ranges of a W that begin with the same unit share a start, as no
+    two of them are chosen. That is exact, whatever the number of ranges and their order.
     """
     model, prices, end = v.model, v.prices, v.backward_end[s][j]
     rank, units = int(prices.instance.rank[s, j]), prices.units[s]
-    fused = [literal for literal in (v.fused[s][j],) if literal is not None]
+    none = [*(literal for literal in (v.fused[s][j],) if literal is not None), *(~there for there in v.here(j))]
     first, begin = ([], []) if v.hint is None else (v.hint.first[s, j].tolist(), v.hint.start[s, j].tolist())
     # In the hint, a range that is not there might start right after its I.
     until = v.backward_finish(s, j)[1]
@@ -67,9 +67,9 @@ def add_ranges(v: Variables, s: int, j: int) -> Ranges:
             value = first[a:b] == [a] * (b - a) and (b == units or first[b] == b) if first else None
             chosen[a, b] = v.literal(value)
     for k in range(units):
-        model.add_exactly_one(*(literal for (a, b), literal in chosen.items() if a <= k < b), *fused)
+        model.add_exactly_one(*(literal for (a, b), literal in chosen.items() if a <= k < b), *none)
     cut = v.literal(max(first) > 0 if first else None)
-    model.add_exactly_one(chosen[0, units], cut, *fused)
+    model.add_exactly_one(chosen[0, units], cut, *none)
 
     v.done[s][j] = done = v.moment(f"done{s}.{j}", v.done_finish(s, j)[1])
     model.add(done >= end)

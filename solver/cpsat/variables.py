@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from ortools.sat.python import cp_model
+from ortools.sat.python import cp_model, cp_model_helper
 
 from .hint import HintTimes
 from .prices import Prices
 from .units import Ranges, add_ranges
 
 End = cp_model.LinearExpr
+Literal = cp_model_helper.Literal
 Point = tuple[End, int]
 """A moment in the model, and its value in the hint (-1: no hint)."""
 
@@ -40,6 +41,8 @@ class Variables:
     ----------
     forward, backward, weight
         Start of F, of I or B, and of W, [s][j].
+    present
+        Literal, [j]: the micro-batch is there; None where all are.
     fused
         Literal, [s][j]: the backward is fused; None where it never is.
     ranges
@@ -63,10 +66,12 @@ class Variables:
         ]
         instance = prices.instance
         stages, count = range(instance.stages), range(instance.microbatches)
+        self.present = [self._presence(j) for j in count]
         self.forward = [[self.moment(f"{s}F{j}", self._value("forward", s, j)) for j in count] for s in stages]
         self.backward = [[self.moment(f"{s}I{j}", self._value("backward", s, j)) for j in count] for s in stages]
         self.weight = [[self.moment(f"{s}W{j}", self._value("weight", s, j)) for j in count] for s in stages]
         self.fused: list[list[cp_model.IntVar | None]] = [[None] * len(count) for _ in stages]
+        self._whole: list[list[Literal | bool]] = [[True] * len(count) for _ in stages]
         self.ranges: list[list[Ranges | None]] = [[None] * len(count) for _ in stages]
         self.backward_end: list[list[End]] = [list(row) for row in self.backward]
         self.done: list[list[End]] = [list(row) for row in self.weight]
@@ -82,44 +87,66 @@ class Variables:
         forward, short, weight, whole = (
             int(row[s, j]) for row in (prices.forward, prices.backward_input, prices.backward_weight, prices.backward)
         )
-        into.append(model.new_fixed_size_interval_var(self.forward[s][j], forward, f"F{name}"))
+        here = self.here(j)
+        runs = here[0] if here else True
+        into.append(model.new_optional_fixed_size_interval_var(self.forward[s][j], forward, runs, f"F{name}"))
         if prices.fusible[s, j]:
             fused = self.literal(None if self.hint is None else bool(self.hint.fused[s, j]))
             end = self.moment(f"endI{name}", self.backward_finish(s, j)[1])
-            into.append(model.new_interval_var(self.backward[s][j], short + (whole - short) * fused, end, f"I{name}"))
+            size = short + (whole - short) * fused
+            into.append(model.new_optional_interval_var(self.backward[s][j], size, end, runs, f"I{name}"))
             self.fused[s][j], self.backward_end[s][j] = fused, end
         else:
-            into.append(model.new_fixed_size_interval_var(self.backward[s][j], short, f"I{name}"))
+            into.append(model.new_optional_fixed_size_interval_var(self.backward[s][j], short, runs, f"I{name}"))
             self.backward_end[s][j] = self.backward[s][j] + short
         if prices.units[s] > 1:
-            self.ranges[s][j] = add_ranges(self, s, j)
+            self.ranges[s][j] = ranges = add_ranges(self, s, j)
+            self._whole[s][j] = ranges.whole
             return
         choice = self.fused[s][j]
+        self._whole[s][j] = split = self._split(s, j)
+        into.append(model.new_optional_fixed_size_interval_var(self.weight[s][j], weight, split, f"W{name}"))
         if choice is None:
-            into.append(model.new_fixed_size_interval_var(self.weight[s][j], weight, f"W{name}"))
             self.done[s][j] = self.weight[s][j] + weight
             return
         done = self.moment(f"done{name}", self.done_finish(s, j)[1])
-        into.append(model.new_optional_fixed_size_interval_var(self.weight[s][j], weight, ~choice, f"W{name}"))
         model.add(done >= self.backward_end[s][j])
-        model.add(done >= self.weight[s][j] + weight).only_enforce_if(~choice)
+        model.add(done >= self.weight[s][j] + weight).only_enforce_if(split)
         self.done[s][j] = done
+
+    def _split(self, s: int, j: int) -> Literal | bool:
+        """Whether there is a W(s, j), which is never cut."""
+        fused, here = self.fused[s][j], self.here(j)
+        if fused is None:
+            return here[0] if here else True
+        if not here:
+            return ~fused
+        split = self.literal(None if self.hint is None else bool(self.hint.present[j] and not self.hint.fused[s, j]))
+        self.model.add_exactly_one(split, fused, ~here[0])
+        return split
+
+    def _presence(self, j: int) -> cp_model.IntVar | None:
+        """A literal where it is to be chosen which micro-batches there are."""
+        if not self.prices.samples:
+            return None
+        return self.literal(None if self.hint is None else bool(self.hint.present[j]))
+
+    def here(self, *microbatches: int) -> list[cp_model.IntVar]:
+        """Literals that are true where all of these micro-batches are there: none where all always are."""
+        return [literal for literal in (self.present[j] for j in dict.fromkeys(microbatches)) if literal is not None]
 
     @property
     def decisions(self) -> list[cp_model.IntVar]:
         """The variables that say what the schedule is."""
         found = [variable for row in (*self.forward, *self.backward, *self.weight) for variable in row]
-        found += [literal for row in self.fused for literal in row if literal is not None]
+        found += [literal for row in (self.present, *self.fused) for literal in row if literal is not None]
         for ranges in (each for row in self.ranges for each in row if each is not None):
             found += [*ranges.start, *ranges.chosen.values()]
         return found
 
-    def whole(self, s: int, j: int) -> cp_model.LiteralT:
+    def whole(self, s: int, j: int) -> Literal | bool:
         """Whether W(s, j) is one op, neither fused nor cut."""
-        ranges, fused = self.ranges[s][j], self.fused[s][j]
-        if ranges is not None:
-            return ranges.whole
-        return True if fused is None else ~fused
+        return self._whole[s][j]
 
     def _value(self, row: str, s: int, j: int) -> int:
         return -1 if self.hint is None else int(getattr(self.hint, row)[s, j])
@@ -140,11 +167,16 @@ class Variables:
             self.model.add_hint(literal, value)
         return literal
 
-    def after(self, start: Point, end: Point) -> cp_model.IntVar:
-        """A literal that, when true, makes `start` come no sooner than `end`."""
-        value = None if self.hint is None else start[1] >= end[1]
+    def after(self, start: Point, end: Point, *microbatches: int) -> cp_model.IntVar:
+        """A literal that, when true, makes `start` come no sooner than `end`; false unless the micro-batches, whose
+        ops these are, are there."""
+        value = None
+        if self.hint is not None:
+            value = start[1] >= end[1] and bool(self.hint.present[list(microbatches)].all())
         literal = self.literal(value)
         self.model.add(start[0] >= end[0]).only_enforce_if(literal)
+        for there in self.here(*microbatches):
+            self.model.add_implication(literal, there)
         return literal
 
     def _count(self) -> None:

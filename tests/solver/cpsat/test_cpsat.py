@@ -22,8 +22,8 @@ from adaptpipe.solver.cpsat.prices import LONGEST, prices
 from adaptpipe.solver.heuristics import one_f_one_b, one_f_one_b_split
 from adaptpipe.solver.heuristics.greedy import greedy
 from adaptpipe.solver.ilp import solve_ilp
-from tests.solver.bounds.test_bounds import published, small
-from tests.solver.oracle import optimum
+from tests.solver.bounds.test_bounds import published
+from tests.solver.oracle import optimum, small
 from tests.strategies import problem_data, problems, schedules_of, sizes_of
 
 FAR = 60.0
@@ -39,7 +39,7 @@ def test_equal_to_trying_every_order(problem: Problem, data: st.DataObject) -> N
     """Zero durations too: an op of no duration is in no other op, in model, simulator and oracle alike
     (google/or-tools#3190, dwave-examples/job-shop-scheduling#7)."""
     sizes = data.draw(sizes_of(problem))
-    assume(small(problem, len(sizes)))
+    assume(small(problem, sizes))
     best = optimum(problem.instance(sizes))
     for fifo in (True, False):
         schedule, bound, none = solve_cpsat(problem, deadline=soon(), workers=1, sizes=sizes, fifo=fifo)
@@ -68,7 +68,7 @@ def test_equal_to_trying_every_order_where_memory_is_short(
     limit = int(share * activation)
     data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "reserve": 0, "limit": limit}
     problem = Problem.from_dict(data)
-    assume(small(problem, count))
+    assume(small(problem, (1,) * count))
     best = optimum(problem.instance((1,) * count))
     schedule, bound, none = solve_cpsat(problem, deadline=soon(), workers=1)
     assert none == (best is None)
@@ -81,7 +81,7 @@ def test_equal_to_trying_every_order_where_memory_is_short(
 @given(problems(max_ranks=3, max_samples=3, units=False), st.data())
 def test_span_is_bounded_from_both_sides(problem: Problem, data: st.DataObject) -> None:
     sizes = data.draw(sizes_of(problem))
-    assume(small(problem, len(sizes)))
+    assume(small(problem, sizes))
     best = optimum(problem.instance(sizes), "span")
     assume(best is not None)
     assert best is not None
@@ -96,7 +96,7 @@ def test_span_is_bounded_from_both_sides(problem: Problem, data: st.DataObject) 
 def test_span_of_linear_pipelines_equals_trying_every_order(problem: Problem) -> None:
     """Where micro-batches are alike and ranks pass them on in a line, every rank begins as early as it can."""
     sizes = problem.default_sizes()
-    assume(small(problem, len(sizes)))
+    assume(small(problem, sizes))
     best = optimum(problem.instance(sizes), "span")
     schedule, bound, none = solve_cpsat(problem, "span", deadline=soon(), workers=1, sizes=sizes)
     assert none == (best is None)
