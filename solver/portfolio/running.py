@@ -1,53 +1,19 @@
-"""One run of a method: the parts in turn, each until the bound is met or its share of the time is over."""
+"""One run of a method: the parts in turn."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from functools import partial
 
 from ..bounds import infeasible
 from ..core.errors import InputError
 from ..core.result import OVER_LIMIT, Result
-from ..core.schedule import Schedule
 from ..evaluate.limits import in_unit, over_limit
 from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
-from ..heuristics.one_by_one import one_by_one
 from ..methods import METHODS, Method
-from .choices import Choices
 from .incumbent import Incumbent
-from .request import Clock, Request, Sizes
-
-LARGEST_MODEL = 2500
-"""Ops beyond which `auto` leaves CP-SAT out: it would hardly load the model in the time."""
-
-LOOK_SHARE, HEURISTICS_SHARE = 0.05, 0.2
-"""Shares of the time for choosing divisions of the batch, and until heuristics leave further divisions out."""
-
-GREEDY_SHARE = 0.25
-"""Share of the time that is left which the greedy grid may take."""
-
-OVERRUN_S = 1.0
-"""Seconds that hand-made schedules may take beyond the limit, so that no answer is worse than one of them."""
-
-ANNEAL_SHARE, ANNEAL_SHARE_ALONE, OPS_PER_SECOND = 0.5, 0.4, 100
-"""The annealer may take this share of the time that is left. Where CP-SAT comes after it, it gets no more than a second
-for so many ops, as small problems gain nothing from more; where not, it goes on after the bound of tight memory."""
-
-TIGHT_SHARE, TIGHT_SHARE_ALONE, WIDE_GAP = 0.4, 0.5, 0.01
-"""Share of the time that is left for the bound of tight memory; where CP-SAT does not come after it, from this gap
-on."""
-
-BEAM_SHARE, BEAM_OPS_PER_SECOND = 0.6, 80
-"""A beam search may take this share of the time that is left, and no more than a second for so many ops. In larger
-problems than CP-SAT's the annealer does better."""
-
-RIVALS, RIVAL_SHARE = 3, 0.1
-"""Divisions of the batch beside the best one that are annealed, and the share of the annealer's time for each."""
-
-MOVES_PER_SECOND = 50_000
-"""Moves of the annealer that a second of the limit stands for, where work is counted and not time."""
+from .parts import Parts
+from .request import Clock, Request
 
 
 def run(request: Request) -> Result:
@@ -62,305 +28,100 @@ def run(request: Request) -> Result:
 
 class _Run:
     def __init__(self, request: Request) -> None:
-        self.request, self.problem, self.name = request, request.problem, request.method.name
-        self.clock = Clock(request.time_limit, request.deterministic)
-        self.reason, self.lack, self.interrupted = "", "", False
-        self.choices: Choices | None = None
-        self.at = Incumbent(request, self.clock)
+        self._request, self._name = request, request.method.name
+        self._clock = Clock(request.time_limit, request.deterministic)
+        self._reason, self._lack, self._interrupted = "", "", False
+        self._at = Incumbent(request, self._clock)
+        self._parts = Parts(request, self._clock, self._at)
 
     def result(self) -> Result:
-        at = self.at
+        at, parts = self._at, self._parts
         try:
-            if self.request.method.build is not None:
-                self._only(self.request.method)
+            if self._request.method.build is not None:
+                self._only(self._request.method)
             else:
                 self._search()
         except KeyboardInterrupt:
-            self.reason, self.interrupted = "interrupted", True
-        if at.best is None and not self.reason:
-            self.reason = "no schedule was found in the time, nor a proof that there is none"
+            self._reason, self._interrupted = "interrupted", True
+        if at.best is None and not (self._reason or parts.reason):
+            self._reason = "no schedule was found in the time, nor a proof that there is none"
         bound, proven_for = at.proven()
         return Result(
-            self.name,
-            self.request.objective,
+            self._name,
+            self._request.objective,
             at.best,
             bound,
-            self.clock.elapsed,
+            self._clock.elapsed,
             found_by=at.found_by,
             proven_for=proven_for,
-            reason="; ".join(text for text in (self.reason, self._chosen(proven_for)) if text),
-            lack=self.lack,
-            interrupted=self.interrupted,
+            reason="; ".join(text for text in (self._reason or parts.reason, self._chosen(proven_for)) if text),
+            lack=self._lack,
+            interrupted=self._interrupted,
         )
 
     def _chosen(self, proven_for: str) -> str:
         """How far the sizes were searched, where that leaves something open."""
-        if self.at.best is None or self.choices is None or (proven_for == "problem" and self.at.met):
+        parts = self._parts
+        if self._at.best is None or parts.choices is None or (proven_for == "problem" and self._at.met):
             return ""
-        return str(self.choices) if self.request.sizes is None and len(self.problem.sizes) > 1 else ""
+        return str(parts.choices) if parts.dividing else ""
 
     def _search(self) -> None:
-        if self.name != "greedy":
+        at, parts, name = self._at, self._parts, self._name
+        if name != "greedy":
             # The later ones are the better ones: where one meets the bound, the others need not be tried.
             for method in reversed(METHODS):
-                if method.build is not None and not self.at.met:
-                    self._heuristic(method)
-        if not self.at.met:
-            self._greedy()
-        if self.at.best is None:
-            for sizes in self._promising()[:1]:
-                self._offer(one_by_one(self.problem, sizes), "one-by-one")
-        if self.at.best is None:
+                if method.build is not None and not at.met:
+                    parts.heuristic(method)
+        if not at.met:
+            parts.greedy()
+        if at.best is None:
+            parts.one_by_one()
+        if at.best is None:
             return  # only where fused backwards, which are not to be chosen, would be needed
-        if self.name in ("auto", "cpsat", "anneal") and not self.at.met:
-            self._anneal(self._anneal_share())
-        if self.name in ("auto", "cpsat") and not self.at.met:
-            self._tighten()
-            self._beam()
-        if self._alone and not self.at.met and self.request.iterations is None and not self.clock.deterministic:
-            self._anneal(1.0)
-        if self.name in ("auto", "cpsat", "ilp") and not self.at.met:
-            self._prove()
-
-    # What there is to choose from
-
-    def _choices(self) -> Iterator[Sizes]:
-        """Divisions of the batch to try, then those between the neighbours of the best."""
-        at = self.at
-        if self.choices is None:
-            self.choices = Choices(self.problem, self.request.sizes, at.bound_of, self.clock.point(LOOK_SHARE))
-        yield from tuple(self.choices.first)
-        yield from self.choices.near(lambda: None if at.best is None else at.best.schedule.sizes)
-
-    def _promising(self) -> list[Sizes]:
-        """Choices that may beat the best: first those whose schedules so far, or else bounds, are the least."""
-        return sorted((sizes for sizes in self._choices() if not self.at.hopeless(sizes)), key=self.at.value_of)
-
-    # The parts
+        if name in ("auto", "cpsat", "anneal") and not at.met:
+            if parts.dividing:
+                parts.divide()
+            else:
+                parts.anneal()
+        if name in ("auto", "cpsat") and not at.met:
+            parts.tighten()
+            parts.beam()
+        if parts.alone and not at.met and self._request.iterations is None and not self._clock.deterministic:
+            parts.anneal(1.0)
+        if name in ("auto", "cpsat", "ilp") and not at.met:
+            parts.prove()
 
     def _only(self, method: Method) -> None:
         """A heuristic by name: with its best division of the batch, or why its schedule does not fit."""
         assert method.build is not None
         missing: InputError | None = None
-        for sizes in self._choices():
+        for sizes in self._parts.divisions():
             try:
-                schedule = method.build(self.problem, sizes)
+                schedule = method.build(self._request.problem, sizes)
             except InputError as error:
                 missing = missing or error
                 continue
-            timeline = simulate(self.problem, schedule)
+            timeline = simulate(self._request.problem, schedule)
             found = over_limit(timeline)
             if not found:
-                self.at.keep(timeline, method.name)
-            elif not self.lack:
-                self.lack = OVER_LIMIT
-                self.reason = (
-                    f"{method.name} does not keep the memory limit: {found[0].message}; {self._need(timeline)}"
-                )
-            if self.clock.late:
+                self._at.keep(timeline, method.name)
+            elif not self._lack:
+                self._lack = OVER_LIMIT
+                self._reason = f"{method.name} does not keep the memory limit: {found[0].message}; {_need(timeline)}"
+            if self._clock.late:
                 break
-        if self.at.best is not None:
-            self.lack = self.reason = ""
-        elif missing is not None and not self.lack:
+        if self._at.best is not None:
+            self._lack = self._reason = ""
+        elif missing is not None and not self._lack:
             raise missing
 
-    def _need(self, timeline: Timeline) -> str:
-        peaks, memory = timeline.peak_memory, self.problem.memory
-        rank, peak, limit = next(
-            (rank, peak, limit)
-            for rank, (peak, limit) in enumerate(zip(peaks, memory.limit, strict=True))
-            if limit is not None and peak > limit
-        )
-        return f"it needs {in_unit(peak, memory.unit)} on rank {rank}, and the limit is {in_unit(limit, memory.unit)}"
 
-    def _heuristic(self, method: Method) -> None:
-        """Its best schedule; the first division is tried when others would be late, so that no answer is worse."""
-        assert method.build is not None
-        at, until = self.at, self.clock.point(HEURISTICS_SHARE)
-        for index, sizes in enumerate(self._choices()):
-            if at.met or (index and (self.clock.late or (at.best is not None and time.monotonic() > until))):
-                return
-            if at.hopeless(sizes) or (at.best is not None and self.clock.left < -OVERRUN_S):
-                continue
-            try:
-                schedule = method.build(self.problem, sizes)
-            except InputError:
-                # It does not exist for this placement, or for these sizes.
-                continue
-            self._offer(schedule, method.name)
-
-    def _offer(self, schedule: Schedule, name: str) -> None:
-        """Take over a schedule by construction, if it keeps the limits."""
-        timeline = simulate(self.problem, self.at.allowed(schedule))
-        if not over_limit(timeline):
-            self.at.keep(timeline, name)
-
-    def _greedy(self) -> None:
-        from ..heuristics.greedy import greedy
-
-        at, choices = self.at, self._promising()
-        until = self.clock.part(1.0 if self.name == "greedy" else GREEDY_SHARE)
-        for index, sizes in enumerate(choices):
-            left = until - time.monotonic()
-            if at.met or (left <= 0 and at.best is not None):
-                return  # with nothing in hand one policy is tried, whatever the time
-            if at.hopeless(sizes):
-                continue
-            schedule = greedy(
-                self.problem,
-                sizes,
-                self.request.objective,
-                time.monotonic() + max(left / 4, left / (len(choices) - index)),
-                lambda found, _: at.take(found, "greedy"),
-                at.bound_of(sizes),
-                granularity=self.request.granularity,
-            )
-            if schedule is not None:
-                at.take(schedule, "greedy")
-
-    def _anneal(self, share: float) -> None:
-        assert self.at.best is not None, "one micro-batch after the other is always found"
-        until, moves = self.clock.part(share), self.request.iterations
-        if moves is None and self.request.deterministic:
-            moves = round(MOVES_PER_SECOND * self.request.time_limit)
-        rivals = [sizes for sizes in self._promising() if sizes != self.at.best.schedule.sizes][:RIVALS]
-        for sizes in rivals:
-            now = time.monotonic()
-            self._anneal_one(
-                sizes,
-                now + (until - now) * RIVAL_SHARE,
-                None if moves is None else round(moves * RIVAL_SHARE),
-            )
-        self._anneal_one(self.at.best.schedule.sizes, until, moves)
-
-    @property
-    def _ops(self) -> int:
-        """Ops of the best schedule, were none fused and none cut."""
-        return 3 * self.problem.stages * self.at.best.schedule.microbatches if self.at.best else 0
-
-    @property
-    def _alone(self) -> bool:
-        """Whether CP-SAT is left out, for the problem's size."""
-        return self.name == "auto" and self._ops > LARGEST_MODEL
-
-    def _anneal_share(self) -> float:
-        if self.name == "anneal":
-            return 1.0
-        if self._alone:
-            return ANNEAL_SHARE_ALONE if self.problem.limited else 1.0
-        ops = self._ops
-        return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
-
-    def _anneal_one(self, sizes: Sizes, until: float, moves: int | None) -> None:
-        from ..anneal import anneal
-
-        at, start = self.at, self.at.schedule_of(sizes)
-        if start is None or at.met or at.hopeless(sizes):
-            return
-        better = anneal(
-            self.problem,
-            start,
-            self.request.objective,
-            iterations=moves,
-            deadline=None if until == float("inf") else until,
-            seed=self.request.seed,
-            workers=self.request.workers,
-            target=at.bound_of(sizes),
-            on_schedule=lambda found, _: at.take(found, "anneal"),
-            granularity=self.request.granularity,
-        )
-        at.take(better, "anneal")
-
-    def _tighten(self) -> None:
-        """A better bound for the sizes of the best schedule, where memory is what keeps it from the bound so far."""
-        from ..bounds.tight import tight_bound
-
-        at = self.at
-        if at.best is None or not self.problem.limited or self.request.deterministic:
-            return
-        sizes, objective = at.best.schedule.sizes, self.request.objective
-        if self._alone and at.value is not None and at.value < (1 + WIDE_GAP) * at.bound_of(sizes):
-            return
-        deadline = self.clock.part(TIGHT_SHARE_ALONE if self._alone else TIGHT_SHARE)
-        at.raise_bound(sizes, tight_bound(self.problem, sizes, objective, deadline=deadline, known=at.value))
-
-    def _beam(self) -> None:
-        """A beam search for the sizes of the best schedule."""
-        from ..beam import beam
-
-        at, memory = self.at, self.problem.limited and self.request.objective == "makespan"
-        if at.best is None or at.met or not memory or self._alone or self.request.deterministic:
-            return
-        deadline = min(self.clock.part(BEAM_SHARE), time.monotonic() + self._ops / BEAM_OPS_PER_SECOND)
-        found = beam(self.problem, at.best.schedule.sizes, deadline=deadline, known=at.value)
-        if found is not None:
-            at.take(found, "beam")
-
-    def _prove(self) -> None:
-        """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
-        at, best = self.at, self.at.best
-        rest = [sizes for sizes in self._promising() if best is None or sizes != best.schedule.sizes]
-        choices = ([] if best is None else [best.schedule.sizes]) + rest
-        for index, sizes in enumerate(choices):
-            ops = 3 * self.problem.stages * len(sizes)
-            if at.met:
-                return
-            if at.hopeless(sizes):
-                continue
-            if self.name == "auto" and ops > LARGEST_MODEL:
-                self.reason = (
-                    f"CP-SAT was left out: {ops} ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
-                )
-                continue
-            if self.clock.late:
-                return
-            deadline = self.clock.part(1.0 if index == len(choices) - 1 else 0.5)
-            schedule, bound = self._ilp(sizes, deadline) if self.name == "ilp" else self._cpsat(sizes, deadline)
-            at.raise_bound(sizes, bound)
-            if schedule is not None:
-                at.take(schedule, "ilp" if self.name == "ilp" else "cpsat")
-
-    def _cpsat(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
-        from ..cpsat import solve_cpsat
-
-        at, request = self.at, self.request
-        schedule, bound, _ = solve_cpsat(
-            self.problem,
-            request.objective,
-            at.schedule_of(sizes),
-            at.bound_of(sizes),
-            deadline,
-            request.workers,
-            request.seed,
-            lambda found, _: at.take(found, "cpsat"),
-            request.deterministic,
-            sizes=sizes,
-            budget=request.time_limit if request.deterministic else float("inf"),
-            on_note=lambda text: self._note(f"CP-SAT was left out: {text}"),
-            granularity=request.granularity,
-            on_bound=partial(at.raise_bound, sizes),
-        )
-        return schedule, bound
-
-    def _ilp(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
-        from ..ilp import solve_ilp
-
-        at, request = self.at, self.request
-        if request.deterministic:  # it has no measure of its work: the limit is one of time here
-            deadline = time.monotonic() + request.time_limit
-        schedule, bound, _ = solve_ilp(
-            self.problem,
-            request.objective,
-            at.schedule_of(sizes),
-            at.bound_of(sizes),
-            deadline,
-            request.workers,
-            request.seed,
-            lambda found, _: at.take(found, "ilp"),
-            sizes=sizes,
-            on_note=self._note,
-        )
-        return schedule, bound
-
-    def _note(self, text: str) -> None:
-        self.reason = text
+def _need(timeline: Timeline) -> str:
+    peaks, memory = timeline.peak_memory, timeline.problem.memory
+    rank, peak, limit = next(
+        (rank, peak, limit)
+        for rank, (peak, limit) in enumerate(zip(peaks, memory.limit, strict=True))
+        if limit is not None and peak > limit
+    )
+    return f"it needs {in_unit(peak, memory.unit)} on rank {rank}, and the limit is {in_unit(limit, memory.unit)}"
