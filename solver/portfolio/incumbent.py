@@ -44,8 +44,12 @@ class Incumbent:
     def bound_of(self, sizes: Sizes) -> int:
         """Bound of the problem with these sizes."""
         if sizes not in self._bounds:
-            self._bounds[sizes] = max(self.floor, instance_bound(self.problem.instance(sizes), self.objective))
-        return self._bounds[sizes]
+            self._bounds[sizes] = instance_bound(self.problem.instance(sizes), self.objective)
+        return max(self.floor, self._bounds[sizes])
+
+    def raise_floor(self, bound: int) -> None:
+        """Take over a bound that was proven for every division of the batch."""
+        self.floor = max(self.floor, bound)
 
     def raise_bound(self, sizes: Sizes, bound: int) -> None:
         """Take over a bound that was proven for these sizes."""

@@ -39,6 +39,9 @@ on."""
 DIVIDE_SHARE, DIVIDE_SHARE_ALONE = 0.6, 0.85
 """Share of the time that is left for the search over divisions of the batch: where CP-SAT comes after it, or not."""
 
+DIVISION_SHARE = 0.5
+"""Share of the time that is left for CP-SAT with the sizes as variables, where the problem is small enough."""
+
 BEAM_SHARE, BEAM_OPS_PER_SECOND = 0.6, 80
 """A beam search may take this share of the time that is left, and no more than a second for so many ops. In larger
 problems than CP-SAT's the annealer does better."""
@@ -83,7 +86,8 @@ class Parts:
         """Divisions of the batch to try, then those between the neighbours of the best."""
         at = self.at
         if self.choices is None:
-            self.choices = Choices(self.problem, self.request.sizes, at.bound_of, self.clock.point(LOOK_SHARE))
+            uneven = self.request.granularity.sizes
+            self.choices = Choices(self.problem, self.request.sizes, at.bound_of, self.clock.point(LOOK_SHARE), uneven)
         yield from tuple(self.choices.first)
         yield from self.choices.near(lambda: None if at.best is None else at.best.schedule.sizes)
 
@@ -250,6 +254,7 @@ class Parts:
 
     def prove(self) -> None:
         """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
+        self._prove_division()
         at, best = self.at, self.at.best
         rest = [sizes for sizes in self.promising() if best is None or sizes != best.schedule.sizes]
         choices = ([] if best is None else [best.schedule.sizes]) + rest
@@ -271,6 +276,29 @@ class Parts:
             at.raise_bound(sizes, bound)
             if schedule is not None:
                 at.take(schedule, "ilp" if self.name == "ilp" else "cpsat")
+
+    def _prove_division(self) -> None:
+        """CP-SAT with the sizes as variables, where the problem is small enough: what it proves holds for all."""
+        from ..cpsat import solve_cpsat
+
+        at, request = self.at, self.request
+        free = self.dividing and request.granularity.sizes
+        if at.best is None or at.met or self.name == "ilp" or not free or self.clock.late:
+            return
+        solve_cpsat(
+            self.problem,
+            request.objective,
+            at.best.schedule,
+            at.floor,
+            self.clock.part(DIVISION_SHARE),
+            request.workers,
+            request.seed,
+            lambda found, _: at.take(found, "cpsat"),
+            request.deterministic,
+            granularity=request.granularity,
+            budget=DIVISION_SHARE * request.time_limit if request.deterministic else float("inf"),
+            on_bound=at.raise_floor,
+        )
 
     def _cpsat(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
         from ..cpsat import solve_cpsat
