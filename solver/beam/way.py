@@ -69,7 +69,8 @@ def way_of(instance: Instance) -> Way | None:
     """
     everywhere = len(set(instance.rank[:, 0].tolist())) == instance.ranks
     split = bool((instance.backward >= instance.backward_input + instance.backward_weight).all())
-    if not (everywhere and applies(instance) and split and (instance.retained <= instance.activation).all()):
+    whole = instance.unit_ticks.shape[2] == 2
+    if not (everywhere and whole and applies(instance) and split and (instance.retained <= instance.activation).all()):
         return None
     lag = instance.lag.reshape(3, instance.stages, instance.microbatches, 2)
     if 2 * int((instance.forward + instance.backward)[:, 0].sum() + lag[:, :, 0].sum()) > LATEST:

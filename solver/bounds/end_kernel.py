@@ -115,6 +115,7 @@ def step_back(
     bytes_: Array,
     weight: Links,
     weight_bytes: Array,
+    parts: Links,
     only: Links,
     room: Array,
     heads: Links,
@@ -162,7 +163,7 @@ def step_back(
         way[i] = heads[rank[0]] if i == 0 else way[i - 1] + dur[i - 1] + lag[i]
         longest[rank[i]] = max(longest[rank[i]], dur[i])
         if group[i] >= 0:
-            total[rank[i]] += count
+            total[rank[i]] += count * parts[rank[i]]
     for state in range(n_states):
         done = counts[state]
         held[:], left[:], backs[:] = 0, 0, 0
@@ -173,7 +174,7 @@ def step_back(
                 held[r] -= bytes_[i] * done[i]
             else:
                 held[r] += bytes_[i] * done[i]
-                backs[r] += done[i]
+                backs[r] += done[i] * parts[r]
         at = base
         for i in range(1, n):
             offset[i] = at
@@ -203,7 +204,7 @@ def step_back(
                 elif same[x + 1] == 0:
                     ready = max(ready, time[offset[x + 1]])
                 stock = time[k + 1 + r]
-                needed = max(0, backs[r] + 1 - stock) if group[x] >= 0 else 0
+                needed = max(0, backs[r] + parts[r] - stock) if group[x] >= 0 else 0
                 extra = needed
                 while stock + extra <= total[r]:
                     spent = extra * weight[r]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from time import monotonic
 
@@ -21,13 +21,51 @@ LATEST = 2**30
 
 
 def applies(instance: Instance) -> bool:
-    """Whether micro-batches are alike, so that only their number matters, and each weight gradient is one op."""
+    """Whether micro-batches are alike, so that only their number matters."""
     return (
-        instance.problem.placement.directions == 1
-        and len(set(instance.sizes)) == 1
-        and instance.unit_ticks.shape[2] == 2
-        and instance.microbatches < 2**15
+        instance.problem.placement.directions == 1 and len(set(instance.sizes)) == 1 and instance.microbatches < 2**15
     )
+
+
+def in_equal_units(instance: Instance) -> Instance:
+    """A problem that no schedule makes longer, and in which the units of each stage's weight gradient are alike.
+
+    I takes the least time until a gradient is passed on. Each unit takes the least time of any, and no more than its
+    share of what a fused backward takes beyond that; it holds the least bytes of any, and no more than its share of
+    `activation`. A range costs nothing. The problem itself where no weight gradient has several units.
+
+    Parameters
+    ----------
+    instance
+        One for which `applies` is true.
+    """
+    problem, ways = instance.problem, Paths(instance)
+    if instance.unit_ticks.shape[2] == 2:
+        return instance
+    counts = [len(row) for row in problem.weight_units]
+    ticks, freed = [], []
+    for s, units in enumerate(counts):
+        times, sizes = (np.diff(table[s, 0, : units + 1]) for table in (instance.unit_ticks, instance.unit_bytes))
+        alone = bool(ways.fused_only[s, 0])
+        ticks.append(min(int(times.min()), int(ways.ticks[REST, s, 0]) // units))
+        freed.append(0 if alone else min(int(sizes.min()), int(instance.activation[s, 0]) // units))
+    plain = replace(
+        problem,
+        samples=sum(instance.sizes),
+        sizes=(instance.sizes[0],),
+        forward=tuple(instance.forward[:, 0].tolist()),
+        backward_input=tuple(ways.ticks[PASS, :, 0].tolist()),
+        backward=None,
+        weight_units=tuple((each,) * units for each, units in zip(ticks, counts, strict=True)),
+        overhead=(0,) * len(counts),
+        memory=replace(
+            problem.memory,
+            activation=tuple(instance.activation[:, 0].tolist()),
+            retained=tuple(each * units for each, units in zip(freed, counts, strict=True)),
+            retained_units=tuple((each,) * units for each, units in zip(freed, counts, strict=True)),
+        ),
+    )
+    return plain.instance(instance.sizes)
 
 
 SPEED, LEAST_EFFORT = 10_000_000, 100_000
@@ -76,12 +114,13 @@ class Kept:
         way = [(F, s) for s in stages] + [(PASS, s) for s in reversed(stages)]
         self.ranks, self.way = ranks, tuple(way)
         index = {rank: k for k, rank in enumerate(ranks)}
-        # Weight gradients of a rank that cost and hold the same are one pool.
-        pools: dict[tuple[int, int, int], int] = {}
+        # Weight gradients of a rank that cost and hold the same, unit by unit, are one pool.
+        pools: dict[tuple[int, int, int, int], int] = {}
+        units = [len(row) for row in instance.problem.weight_units]
         kept = np.minimum(instance.retained[:, 0], instance.activation[:, 0])
         pool_of = {}
         for s in stages:
-            name = (index[int(owner[s])], int(paths.ticks[REST, s, 0]), int(kept[s]))
+            name = (index[int(owner[s])], int(paths.ticks[REST, s, 0]) // units[s], int(kept[s]) // units[s], units[s])
             pool_of[s] = pools.setdefault(name, len(pools))
         self.count = instance.microbatches
         self.rank = _column([index[int(owner[s])] for _, s in way])
@@ -95,9 +134,10 @@ class Kept:
         self.bytes: Array = np.array([held[s] if row == F else held[s] - kept[s] for row, s in way], dtype=np.int64)
         # From the start of an op to the end of the schedule.
         self.rest = _column([int(paths.ticks[row, s, 0] + paths.tail[row, s, 0]) for row, s in way])
-        self.pool_rank = _column([rank for rank, _, _ in pools])
-        self.pool_dur = _column([ticks for _, ticks, _ in pools])
-        self.pool_bytes: Array = np.array([size for _, _, size in pools], dtype=np.int64)
+        self.pool_rank = _column([rank for rank, _, _, _ in pools])
+        self.pool_dur = _column([ticks for _, ticks, _, _ in pools])
+        self.pool_bytes: Array = np.array([size for _, _, size, _ in pools], dtype=np.int64)
+        self.parts = _column([parts for _, _, _, parts in pools])
         self.head, self.leave = int(paths.head[F, stages[0], 0]), int(paths.tail[PASS, stages[0], 0])
         limit, static = instance.limit[list(ranks)], instance.static[list(ranks)]
         self.room: Array = np.where(limit >= UNLIMITED, UNLIMITED, limit - static)
@@ -132,7 +172,7 @@ class Kept:
         ranks = len(self.room)
         end: Array = label[:ranks].astype(np.int64)
         for pool, rank in enumerate(self.pool_rank.tolist()):
-            members = int((self.group == pool).sum()) * self.count
+            members = int((self.group == pool).sum()) * self.count * int(self.parts[pool])
             end[rank] += (members + int(label[ranks + 1 + pool])) * int(self.pool_dur[pool])
         return max(int(end.max()), int(label[ranks + 1 + len(self.pool_rank)]))
 
@@ -197,6 +237,7 @@ def least(
                 kept.pool_rank,
                 kept.pool_dur,
                 kept.pool_bytes,
+                kept.parts,
                 kept.only,
                 kept.room,
                 kept.head,

@@ -101,6 +101,7 @@ def ends(kept: Kept, layers: list[Layer], below: int, most: int, deadline: float
                 kept.bytes,
                 kept.pool_dur[kept.only],
                 kept.pool_bytes[kept.only],
+                kept.parts[kept.only],
                 kept.only,
                 kept.room,
                 kept.heads,

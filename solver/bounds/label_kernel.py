@@ -124,8 +124,8 @@ def fits(
 def step(
     count: int, below: int, rank: Links, dur: Links, lag: Links, same: Links, group: Links, bytes_: Array, rest:
     Links, last_forward: Links, first_backward: Links, cool: Array, pool_rank: Links, pool_dur: Links,
-    pool_bytes: Array, only: Links, room: Array, head: int, leave: int, effort: int, every: bool, back_ops:
-    Links, back_ranks: Links, back_same: Links, back_names: Links, back_states: Counts, back_slots: Links,
+    pool_bytes: Array, parts: Links, only: Links, room: Array, head: int, leave: int, effort: int, every: bool,
+    back_ops: Links, back_ranks: Links, back_same: Links, back_names: Links, back_states: Counts, back_slots: Links,
     back_first: Links, back_following: Links, back_times: Times, n_states: int, counts: Counts, first: Links,
     following: Links, times: Times, new_counts: Counts, new_first: Links, new_following: Links, new_times:
     Times, table: Links,
@@ -162,8 +162,8 @@ def step(
                 held0[r] += bytes_[i] * done[i]
             else:
                 held0[r] -= bytes_[i] * done[i]
-                backs[group[i]] += done[i]
-                left0[r] += pool_dur[group[i]] * count
+                backs[group[i]] += done[i] * parts[group[i]]
+                left0[r] += pool_dur[group[i]] * count * parts[group[i]]
         at = base
         for i in range(1, n):
             offset[i] = at
@@ -318,7 +318,7 @@ def step(
                                 b = back_ops[t, size]
                                 for q in range(mine):
                                     if rank[b] == back_ranks[t, q] and group[b] >= 0:
-                                        all_weights[q] += count
+                                        all_weights[q] += count * parts[group[b]]
                                 lengths[size] = 0
                                 if size > 0 and back_same[t, size] == 0:
                                     a, much, later = back_ops[t, size - 1], 0, 0

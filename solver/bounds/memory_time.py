@@ -104,5 +104,8 @@ def emptying(paths: Paths, stages: Array, batches: Array) -> Ramp:
 def _ramp(*pieces: tuple[Array, Array], at_once: int) -> Ramp:
     rate = 0.0
     for size, ticks in pieces:
-        rate = max(rate, float(np.where(size > 0, size / np.maximum(ticks, 1e-9), 0).max(initial=0)))
+        there = size > 0
+        if there.any():
+            least = int(ticks[there].min())
+            rate = max(rate, float((size[there] / ticks[there]).max()) if least > 0 else np.inf)
     return Ramp(at_once, rate)

@@ -8,7 +8,7 @@ from time import monotonic
 from ..core.problem import Problem
 from ..core.result import Objective
 from . import instance_bound
-from .few_ranks import LATEST, Kept, applies, least
+from .few_ranks import LATEST, Kept, applies, in_equal_units, least
 from .from_the_end import Ends, Layer, ends
 from .paths import Paths, paths
 
@@ -26,8 +26,8 @@ def tight_bound(
 ) -> int:
     """Ticks that no schedule of the problem gets below; the more time there is, the more ranks are looked at together.
 
-    Starts from `instance_bound`, and never returns less. Beyond that it works for the makespan, one direction, alike
-    micro-batches and whole weight gradients.
+    Starts from `instance_bound`, and never returns less. Beyond that it works for the makespan, one direction and alike
+    micro-batches.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def tight_bound(
         # With fused backwards, one micro-batch after another is a schedule.
         ticks = int((instance.forward + instance.backward).sum() + 2 * instance.lag.sum())
         known = min(ticks, best + best // 4) + 1
-    return best if known > LATEST else _Search(paths(instance), best, known, deadline).run()
+    return best if known > LATEST else _Search(paths(in_equal_units(instance)), best, known, deadline).run()
 
 
 ALONE, SHARE = 100, 2

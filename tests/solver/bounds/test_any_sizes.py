@@ -71,6 +71,19 @@ def test_no_order_needs_less_time_than_its_memory_says(pieces: list[tuple[int, i
         assert least_time(int((steps * levels).sum()), room, ramp, ramp) <= steps.sum()
 
 
+def test_what_takes_no_time_makes_no_ramp() -> None:
+    """F's and fused backwards that take none: all memory is there at once, and the time is that of the other F's."""
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 1, "placement": [0, 0]},
+            "batch": {"samples": 2},
+            "costs": {"forward": [0, 1], "backward_input": [1, 2], "backward_weight": 1, "backward": 0},
+            "memory": {"activation": 2, "retained": 0, "limit": 5},
+        }
+    )
+    assert lower_bound(problem) == 2
+
+
 @settings(max_examples=40, deadline=None)
 @given(problem_data(max_ranks=3, max_samples=5), st.sampled_from(("makespan", "span")))
 def test_no_division_has_a_schedule_below(data: dict[str, object], objective: Objective) -> None:

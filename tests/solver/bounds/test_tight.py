@@ -15,11 +15,12 @@ from adaptpipe.solver.bounds.few_ranks import LATEST, Kept, applies, least
 from adaptpipe.solver.bounds.from_the_end import Layer, ends
 from adaptpipe.solver.bounds.paths import paths
 from adaptpipe.solver.bounds.tight import tight_bound
-from tests.solver.oracle import optimum
+from tests.solver.oracle import optimum, small
 from tests.strategies import problem_data, problems
 
 Data = dict[str, Any]
 ONE_WAY = ("linear", "loop", "v", "wave", "explicit")
+PLAIN: Data = {"forward": 1, "backward_input": 1, "backward_weight": 1}
 
 
 def published(p: int, m: int, slots: int, v: bool) -> Problem:
@@ -41,10 +42,10 @@ def bound(problem: Problem, known: int | None = None, seconds: float = 60) -> in
 
 
 @settings(max_examples=60)
-@given(problem_data(max_ranks=3, max_samples=4, families=ONE_WAY, limited=True, sizes=False, units=False))
+@given(problem_data(max_ranks=3, max_samples=4, families=ONE_WAY, limited=True, sizes=False))
 def test_no_bound_is_above_the_optimum(data: Data) -> None:
     problem = Problem.from_dict(data)
-    assume(problem.stages * problem.samples <= 6 and not infeasible(problem))
+    assume(small(problem, problem.default_sizes()) and not infeasible(problem))
     best = optimum(problem.instance(problem.default_sizes()))
     assert best is not None
     assert bound(problem) <= best
@@ -73,6 +74,32 @@ def test_with_all_ranks_it_is_the_optimum(data: Data, activation: int, draw: st.
     found = least(kept, best + 1, 1 << 20, monotonic() + 60)
     assert (found.bound, found.exact) == (best, True)
     assert bound(problem, known=best) == best
+
+
+@settings(max_examples=40)
+@given(
+    problem_data(max_ranks=2, max_samples=3, families=ONE_WAY, limited=True, sizes=False, units=False),
+    st.integers(2, 3),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(2, 3),
+)
+def test_with_all_ranks_and_equal_units_it_is_the_optimum(
+    data: Data, units: int, ticks: int, freed: int, slots: int
+) -> None:
+    """Where a range costs nothing."""
+    data["costs"].pop("backward", None)
+    data["costs"].pop("backward_weight")
+    data["costs"] |= {"weight_units": [[ticks] * units], "overhead": 0}
+    activation = units * freed + 1
+    data["memory"] |= {"activation": activation, "retained": units * freed, "static": 0, "reserve": 0}
+    data["memory"]["limit"] = slots * activation + freed
+    data["costs"]["weight_units"] *= Problem.from_dict(data | {"costs": PLAIN}).stages
+    problem = Problem.from_dict(data)
+    assume(small(problem, problem.default_sizes()) and not infeasible(problem))
+    best = optimum(problem.instance(problem.default_sizes()))
+    assert best is not None
+    assert bound(problem, known=best + 1) == best
 
 
 @settings(max_examples=100)
@@ -131,6 +158,25 @@ def test_proofs_at_half_the_memory(p: int, m: int, slots: int, v: bool, value: i
         assert bound(problem, known=value + 1) == value
 
 
+@pytest.mark.parametrize("units", [1, 4])
+def test_proof_with_fused_backwards_and_units(units: int) -> None:
+    """CP-SAT proves the same without units; with units, on a clock that divides them evenly, nothing is gained."""
+    data: Data = {
+        "pipeline": {"ranks": 4},
+        "batch": {"samples": 8},
+        "costs": {
+            "forward": 740,
+            "backward_input": 724,
+            "backward": 1052,
+            "weight_units": [[372 // units] * units] * 4,
+            "overhead": 8,
+        },
+        "links": {"latency": 24},
+        "memory": {"activation": 804, "retained": 296, "limit": 3 * 804},
+    }
+    assert bound(Problem.from_dict(data), known=4 * 5264) == 4 * 5264
+
+
 def test_few_labels_are_given_up() -> None:
     instance = published(8, 24, 8, True).instance((1,) * 24)
     kept = Kept(paths(instance), (5, 7))
@@ -150,15 +196,13 @@ def test_times_that_do_not_fit_the_labels_are_left_alone() -> None:
     assert bound(problem) == instance_bound(problem.instance((1, 1)))
 
 
-def test_it_applies_to_alike_micro_batches_one_way_and_whole_weight_gradients() -> None:
+def test_it_applies_to_alike_micro_batches_one_way() -> None:
     affine = {"fixed": 1, "per_sample": 1}
     data: Data = {
         "pipeline": {"ranks": 2},
         "batch": {"samples": 3, "microbatch_sizes": [1, 2]},
         "costs": {"forward": affine, "backward_input": affine, "weight_units": [[affine, affine]] * 2},
     }
-    assert not applies(Problem.from_dict(data).instance((1, 1, 1)))
-    data["costs"] = {"forward": affine, "backward_input": affine, "backward_weight": affine}
     assert applies(Problem.from_dict(data).instance((1, 1, 1)))
     assert not applies(Problem.from_dict(data).instance((1, 2)))
     data["pipeline"]["placement"] = "bidirectional"
