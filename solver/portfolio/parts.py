@@ -17,7 +17,8 @@ from .incumbent import Incumbent
 from .request import Clock, Request, Sizes
 
 LARGEST_MODEL = 2500
-"""Ops beyond which `auto` leaves CP-SAT out: it would hardly load the model in the time."""
+"""Ops beyond which `auto` leaves CP-SAT out: it would hardly load the model in the time. Half as many where the batch
+may be divided in several ways, as that search makes more of the time."""
 
 LOOK_SHARE, HEURISTICS_SHARE = 0.05, 0.2
 """Shares of the time for choosing divisions of the batch, and until heuristics leave further divisions out."""
@@ -197,7 +198,11 @@ class Parts:
     @property
     def alone(self) -> bool:
         """Whether CP-SAT is left out, for the problem's size."""
-        return self.name == "auto" and self._ops > LARGEST_MODEL
+        return self.name == "auto" and self._ops > self._largest
+
+    @property
+    def _largest(self) -> int:
+        return LARGEST_MODEL // 2 if self.dividing else LARGEST_MODEL
 
     def _anneal_share(self) -> float:
         if self.name == "anneal":
@@ -264,9 +269,9 @@ class Parts:
                 return
             if at.hopeless(sizes):
                 continue
-            if self.name == "auto" and ops > LARGEST_MODEL:
+            if self.name == "auto" and ops > self._largest:
                 self.reason = (
-                    f"CP-SAT was left out: {ops} ops, above {LARGEST_MODEL}; --method cpsat tries all the same"
+                    f"CP-SAT was left out: {ops} ops, above {self._largest}; --method cpsat tries all the same"
                 )
                 continue
             if self.clock.late:
