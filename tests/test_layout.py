@@ -151,7 +151,7 @@ def compiled(tree: ast.Module) -> Iterator[ast.FunctionDef]:
             names = {
                 node.id for each in function.decorator_list for node in ast.walk(each) if isinstance(node, ast.Name)
             }
-            if names & {"njit", "bare"}:
+            if names & {"njit", "bare", "inner"}:
                 yield function
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .bare import bare
+from .bare import inner
 
-# Compiled with bare.py 9eaf370f
+# Compiled with bare.py 221046b1
 
 Words = npt.NDArray[np.uint64]
 
 
-@bare
+@inner
 def draw(random: Words) -> Any:  # pragma: no cover
     """Next number of a xorshift generator (Marsaglia, 2003)."""
     x = random[0]
@@ -25,13 +25,13 @@ def draw(random: Words) -> Any:  # pragma: no cover
     return x
 
 
-@bare
+@inner
 def below(random: Words, n: int) -> Any:  # pragma: no cover
     """Random integer of 0..n-1."""
     return np.int64((draw(random) >> np.uint64(11)) % np.uint64(n))
 
 
-@bare
+@inner
 def share(random: Words) -> float:  # pragma: no cover
     """Random number above 0, at most 1."""
     return (np.float64(draw(random) >> np.uint64(11)) + 1.0) / 9007199254740992.0

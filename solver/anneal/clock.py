@@ -1,4 +1,4 @@
-"""Compiled times of an order: heads, tails and value, and the queue in which they are corrected after a move."""
+"""Compiled times of an order: heads, tails and value."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from numba import njit
 
 from ..core.schedule import Array
-from .arrays import Now, Ops, Work
-from .bare import bare
+from .arrays import Now, Ops
+from .bare import bare, inner
 
-# Compiled with bare.py 9eaf370f
+# Compiled with bare.py 221046b1
 
 
-@bare
+@inner
 def head_of(op: int, ops: Ops, now: Now) -> Any:  # pragma: no cover
     """Earliest start of an op, from those of the ops it waits for."""
     at = 0
@@ -28,7 +28,7 @@ def head_of(op: int, ops: Ops, now: Now) -> Any:  # pragma: no cover
     return at
 
 
-@bare
+@inner
 def tail_of(op: int, ops: Ops, now: Now) -> Any:  # pragma: no cover
     """Longest way from the end of an op to the end of the schedule, from those of the ops that wait for it."""
     place, r = now.slot[op], ops.rank[op]
@@ -96,26 +96,3 @@ def fill(ops: Ops, now: Now, queue: Array) -> bool:  # pragma: no cover
     for i in range(n - 1, -1, -1):
         now.tail[queue[i]] = tail_of(queue[i], ops, now)
     return True
-
-
-@bare
-def push(op: int, key: int, work: Work) -> int:  # pragma: no cover
-    """Put an op on the list of a bucket; 1 if it was on none."""
-    if work.queued[op] >= 0:
-        return 0
-    key = min(key, len(work.bucket) - 1)
-    work.queued[op] = key
-    work.chain[op] = work.bucket[key]
-    work.bucket[key] = op
-    return 1
-
-
-@bare
-def pop(at: int, work: Work) -> tuple[int, int]:  # pragma: no cover
-    """Take an op off the first list that has one, from bucket `at` on; the op, and its bucket."""
-    while work.bucket[at] < 0:
-        at += 1
-    op = work.bucket[at]
-    work.bucket[at] = work.chain[op]
-    work.queued[op] = -1
-    return op, at

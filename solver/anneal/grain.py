@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from .arrays import Now, Ops, Work
-from .bare import bare
+from .bare import bare, inner
 from .chance import Words, below
 
-# Compiled with bare.py 9eaf370f
-# Compiled with chance.py acb2308e
+# Compiled with bare.py 221046b1
+# Compiled with chance.py f17f7c7d
 
 NONE, FUSE, UNFUSE, SPLIT, MERGE, SHIFT = range(6)
 """Kinds of moves; NONE changes the order only."""
@@ -49,21 +49,21 @@ def keep(ops: Ops, now: Now) -> None:  # pragma: no cover
         now.best[end : ops.first[r + 1]] = -1
 
 
-@bare
+@inner
 def family_of(q: int, low: int, high: int, ops: Ops) -> Any:  # pragma: no cover
     """Family of a piece."""
     width = ops.unit_ticks.shape[1]
     return 2 * len(ops.alike) + (ops.alike[q] * width + low) * width + high
 
 
-@bare
+@inner
 def whole_of(back: int, ops: Ops) -> Any:  # pragma: no cover
     """Family of the whole weight gradient of a backward."""
     q = back - len(ops.alike)
     return family_of(q, 0, ops.units[q], ops)
 
 
-@bare
+@inner
 def cut(piece: int, q: int, low: int, high: int, ops: Ops, now: Now) -> None:  # pragma: no cover
     """Let a piece be units low..high-1 of a backward."""
     ticks = ops.unit_ticks[q, high] - ops.unit_ticks[q, low]
@@ -76,21 +76,21 @@ def cut(piece: int, q: int, low: int, high: int, ops: Ops, now: Now) -> None:  #
     now.family[piece] = family_of(q, low, high, ops)
 
 
-@bare
+@inner
 def turn_fused(back: int, ops: Ops, now: Now) -> None:  # pragma: no cover
     """Let a backward be a B."""
     q = back - len(ops.alike)
     now.ticks[back], now.peak[back], now.net[back] = ops.fused_ticks[q], 0, -ops.activation[q]
 
 
-@bare
+@inner
 def turn_split(back: int, ops: Ops, now: Now) -> None:  # pragma: no cover
     """Let a backward be an I."""
     q = back - len(ops.alike)
     now.ticks[back], now.peak[back], now.net[back] = ops.split_ticks[q], ops.split_peak[q], ops.split_net[q]
 
 
-@bare
+@inner
 def save(row: int, op: int, now: Now, work: Work) -> None:  # pragma: no cover
     """Note what an op is, for `restore`."""
     work.saved[row, OLD_TICKS], work.saved[row, OLD_PEAK], work.saved[row, OLD_NET] = (
@@ -100,7 +100,7 @@ def save(row: int, op: int, now: Now, work: Work) -> None:  # pragma: no cover
     work.saved[row, OLD_FAMILY], work.saved[row, OP] = now.family[op], op
 
 
-@bare
+@inner
 def restore(now: Now, work: Work) -> None:  # pragma: no cover
     """Let the ops of a move be again what they were."""
     for row in range(2):
@@ -112,7 +112,7 @@ def restore(now: Now, work: Work) -> None:  # pragma: no cover
         now.family[op] = work.saved[row, OLD_FAMILY]
 
 
-@bare
+@inner
 def regrain(
     op: int,
     start: int,
@@ -172,7 +172,7 @@ def regrain(
     return join(op, start, stop, ops, now, work, random, reach)
 
 
-@bare
+@inner
 def fuse(
     back: int, stop: int, ops: Ops, now: Now, work: Work, random: Words, reach: int
 ) -> tuple[int, int, int, int]:  # pragma: no cover
@@ -205,7 +205,7 @@ def fuse(
     return FUSE, at, was, was - 1
 
 
-@bare
+@inner
 def unfuse(
     back: int, stop: int, ops: Ops, now: Now, work: Work, random: Words, reach: int
 ) -> tuple[int, int, int, int]:  # pragma: no cover
@@ -226,7 +226,7 @@ def unfuse(
     return UNFUSE, at, far + 1, far + 2
 
 
-@bare
+@inner
 def split(
     piece: int, start: int, stop: int, ops: Ops, now: Now, work: Work, random: Words, reach: int
 ) -> tuple[int, int, int, int]:  # pragma: no cover
@@ -258,7 +258,7 @@ def split(
     return SPLIT, at, far + 1, far + 2
 
 
-@bare
+@inner
 def join(
     piece: int, start: int, stop: int, ops: Ops, now: Now, work: Work, random: Words, reach: int
 ) -> tuple[int, int, int, int]:  # pragma: no cover
@@ -307,7 +307,7 @@ def join(
     return MERGE, first, was, was - 1
 
 
-@bare
+@inner
 def settle(kind: int, after: int, ops: Ops, now: Now, work: Work) -> None:  # pragma: no cover
     """What a move that is taken leaves behind: pieces that come and go, and whose they are.
 
@@ -352,7 +352,7 @@ def settle(kind: int, after: int, ops: Ops, now: Now, work: Work) -> None:  # pr
         hand_on(other, ops, now)
 
 
-@bare
+@inner
 def hand_on(piece: int, ops: Ops, now: Now) -> None:  # pragma: no cover
     """Pieces of one family are to follow each other as their backwards do: exchange whose a new one is."""
     r, family, at = ops.rank[piece], now.family[piece], now.slot[piece]

@@ -6,17 +6,21 @@ import numpy as np
 
 from ..core.schedule import Array
 from .arrays import Now, Ops, Work
-from .bare import bare
+from .bare import bare, inner
 from .chance import Words, below, share
-from .clock import head_of, pop, push, tail_of, value_of
+from .clock import value_of
+from .correct import correct_heads, correct_tails
+from .estimate import promising
 from .grain import NONE, OP, keep, regrain, restore, settle
 from .reorder import reorder
 
-# Compiled with bare.py 9eaf370f
-# Compiled with chance.py acb2308e
-# Compiled with clock.py 25a4d9e3
-# Compiled with grain.py e6815433
-# Compiled with reorder.py cc721bc4
+# Compiled with bare.py 221046b1
+# Compiled with chance.py f17f7c7d
+# Compiled with clock.py 957049a4
+# Compiled with correct.py 64825c6b
+# Compiled with estimate.py 470f3b52
+# Compiled with grain.py ec4c74f0
+# Compiled with reorder.py 757410fb
 
 PROPOSED, ESTIMATED, ACCEPTED, UNDONE, CORRECTED, BY_KIND = range(6)
 COUNTERS = 11
@@ -107,121 +111,18 @@ def anneal(
         threshold = value
         if heat > 0.0:
             threshold += np.int64(-heat * np.log(share(random)))
-        legal = True
-        room = ops.limit[r]
-        held = now.held[low - 1] if low > first else ops.static[r]
-        for i in range(size):
-            z = window[i]
-            if held + now.peak[z] > room:
-                legal = False
-                break
-            held += now.net[z]
-
-        # New heads and tails of the window.
-        if legal:
-            for i in range(size):
-                work.mark[window[i]] = 2 * move
-            at = 0
-            if low > first:
-                previous = now.order[low - 1]
-                at = now.head[previous] + now.ticks[previous]
-            for i in range(size):
-                z = window[i]
-                q = now.own[z]
-                if q >= 0 and work.mark[q] == 2 * move:
-                    legal = False
-                    break
-                q = ops.source[z]
-                if q >= 0:
-                    if work.mark[q] == 2 * move:
-                        legal = False
-                        break
-                    there = work.new_head[q] if work.mark[q] == 2 * move + 1 else now.head[q]
-                    at = max(at, there + now.ticks[q] + ops.source_lag[z])
-                work.new_head[z] = at
-                work.mark[z] = 2 * move + 1
-                at += now.ticks[z]
-        if legal:
-            way = ops.rest[r]
-            if low + was < stop:
-                following = now.order[low + was]
-                way = now.tail[following] + now.ticks[following]
-            for i in range(size - 1, -1, -1):
-                z = window[i]
-                q = ops.target[z]
-                if q >= 0:
-                    there = work.new_tail[q] if work.mark[q] == 2 * move + 1 else now.tail[q]
-                    way = max(way, ops.target_lag[z] + now.ticks[q] + there)
-                work.new_tail[z] = way
-                way += now.ticks[z]
-                if work.new_head[z] + way > threshold:
-                    legal = False
-                    break
-        if not legal:
+        if not promising(low, was, size, r, move, threshold, ops, now, work):
             if kind != NONE:
                 restore(now, work)
             continue
         counters[ESTIMATED] += 1
-
-        # Take it: order, then heads.
         place_all(window, low, was, size, r, ops, now)
-        changes, waiting, at_bucket = 0, 0, len(work.bucket) - 1
-        for i in range(size):
-            z = window[i]
-            at = work.new_head[z]
-            # Where its ticks may have changed, those that wait for it are looked at even if it begins when it did.
-            if at != now.head[z] or (kind != NONE and z == work.saved[0, OP]):
-                work.logged[z] = move
-                work.log_op[changes] = z
-                work.log_head[changes] = now.head[z]
-                changes += 1
-                now.head[z] = at
-                q = ops.target[z]
-                if q >= 0:
-                    key = now.head[q] // width
-                    at_bucket = min(at_bucket, key)
-                    waiting += push(q, key, work)
-        if low + size < first + now.used[r]:
-            z = now.order[low + size]
-            key = now.head[z] // width
-            at_bucket = min(at_bucket, key)
-            waiting += push(z, key, work)
-        failed = False
-        while waiting > 0:
-            z, at_bucket = pop(at_bucket, work)
-            waiting -= 1
-            counters[CORRECTED] += 1
-            at = head_of(z, ops, now)
-            if at == now.head[z]:
-                continue
-            if work.logged[z] != move:
-                work.logged[z] = move
-                work.log_op[changes] = z
-                work.log_head[changes] = now.head[z]
-                changes += 1
-            now.head[z] = at
-            at += now.ticks[z]
-            if at + (work.new_tail[z] if work.mark[z] == 2 * move + 1 else now.tail[z]) > threshold:
-                failed = True
-                break
-            place = now.slot[z]
-            if place + 1 < ops.first[ops.rank[z]] + now.used[ops.rank[z]]:
-                q = now.order[place + 1]
-                key = max(at_bucket, max(now.head[q], at) // width)
-                waiting += push(q, key, work)
-            q = ops.target[z]
-            if q >= 0:
-                key = max(at_bucket, max(now.head[q], at + ops.target_lag[z]) // width)
-                waiting += push(q, key, work)
-        after_value = value
-        if not failed:
-            after_value = value_of(ops, now, relative)
-            failed = after_value > threshold
-        if failed:
+        changed = work.saved[0, OP] if kind != NONE else -1
+        fine, changes, corrected = correct_heads(low, size, changed, move, threshold, width, ops, now, work)
+        counters[CORRECTED] += corrected
+        after_value = value_of(ops, now, relative) if fine else value
+        if not fine or after_value > threshold:
             counters[UNDONE] += 1
-            while waiting > 0:
-                z, at_bucket = pop(at_bucket, work)
-                waiting -= 1
             for i in range(changes):
                 now.head[work.log_op[i]] = work.log_head[i]
             place_all(old, low, size, was, r, ops, now)
@@ -229,62 +130,19 @@ def anneal(
                 restore(now, work)
             continue
 
-        # Bytes, whose the pieces are, and tails.
         counters[ACCEPTED] += 1
         counters[BY_KIND + kind] += 1
         state[VALUE] = after_value
-        if size != was:
-            end = first + now.used[r]
-            if size < was:
-                for place in range(low + size, end):
-                    now.held[place] = now.held[place + 1]
-            else:
-                for place in range(end - 1, low + size - 1, -1):
-                    now.held[place] = now.held[place - 1]
-        held = now.held[low - 1] if low > first else ops.static[r]
-        for i in range(size):
-            held += now.net[window[i]]
-            now.held[low + i] = held
+        hold(low, was, size, r, ops, now)
         if kind != NONE:
             settle(kind, low + size, ops, now, work)
-        at_bucket = len(work.bucket) - 1
-        for i in range(size):
-            z = window[i]
-            if work.new_tail[z] != now.tail[z] or (kind != NONE and z == work.saved[0, OP]):
-                now.tail[z] = work.new_tail[z]
-                q = ops.source[z]
-                if q >= 0:
-                    key = now.tail[q] // width
-                    at_bucket = min(at_bucket, key)
-                    waiting += push(q, key, work)
-        if low > first:
-            z = now.order[low - 1]
-            key = now.tail[z] // width
-            at_bucket = min(at_bucket, key)
-            waiting += push(z, key, work)
-        while waiting > 0:
-            z, at_bucket = pop(at_bucket, work)
-            waiting -= 1
-            counters[CORRECTED] += 1
-            way = tail_of(z, ops, now)
-            if way == now.tail[z]:
-                continue
-            now.tail[z] = way
-            way += now.ticks[z]
-            place = now.slot[z]
-            if place > ops.first[ops.rank[z]]:
-                q = now.order[place - 1]
-                waiting += push(q, max(at_bucket, max(now.tail[q], way) // width), work)
-            q = ops.source[z]
-            if q >= 0:
-                key = max(at_bucket, max(now.tail[q], way + ops.source_lag[z]) // width)
-                waiting += push(q, key, work)
+        counters[CORRECTED] += correct_tails(low, size, changed, width, ops, now, work)
         if after_value < state[BEST]:
             state[BEST] = after_value
             keep(ops, now)
 
 
-@bare
+@inner
 def place_all(window: Array, low: int, was: int, size: int, r: int, ops: Ops, now: Now) -> None:  # pragma: no cover
     """Let `size` ops of `window` take the place of the `was` ops of rank r from slot `low` on."""
     end = ops.first[r] + now.used[r]
@@ -302,3 +160,19 @@ def place_all(window: Array, low: int, was: int, size: int, r: int, ops: Ops, no
     for i in range(size):
         now.order[low + i] = window[i]
         now.slot[window[i]] = low + i
+
+
+@inner
+def hold(low: int, was: int, size: int, r: int, ops: Ops, now: Now) -> None:  # pragma: no cover
+    """Bytes held after the slots of a move, from slot `low` of rank r on; later ones hold what they did."""
+    first, end = ops.first[r], ops.first[r] + now.used[r]
+    if size < was:
+        for place in range(low + size, end):
+            now.held[place] = now.held[place + was - size]
+    elif size > was:
+        for place in range(end - 1, low + size - 1, -1):
+            now.held[place] = now.held[place + was - size]
+    held = now.held[low - 1] if low > first else ops.static[r]
+    for place in range(low, low + size):
+        held += now.net[now.order[place]]
+        now.held[place] = held

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ..core.schedule import Array
-from .bare import bare
+from .bare import inner
 from .chance import Words, below
 
-# Compiled with bare.py 9eaf370f
-# Compiled with chance.py acb2308e
+# Compiled with bare.py 221046b1
+# Compiled with chance.py f17f7c7d
 
 BLOCK = 4
 """Ops that move together at most."""
 
 
-@bare
+@inner
 def reorder(
     op: int,
     start: int,

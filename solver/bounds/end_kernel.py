@@ -8,7 +8,7 @@ from numba import njit
 from ..core.schedule import Array
 from .label_kernel import FULL, SPENT, Counts, Links, Times
 
-# Compiled with label_kernel.py 53585633
+# Compiled with label_kernel.py 400c1795
 
 
 @njit(cache=True)
