@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -10,8 +10,13 @@ from ..bounds.order_heads import order_heads
 from ..bounds.paths import paths
 from ..bounds.ramps import Rank
 from ..core.instance import UNLIMITED
+from .memory import counting
 from .sizes import work_of_those_there
+from .threshold import threshold, threshold_applies
 from .variables import End, Variables
+
+LOOK_AHEAD = 16
+"""To how many later ones the order of W's that are whole is told: all pairs would be too many where m is large."""
 
 
 def data_flow(v: Variables) -> None:
@@ -58,11 +63,11 @@ def first_in_first_out(v: Variables) -> None:
             for i, j in pairwise(members):
                 v.model.add(v.forward[s][j] >= v.forward_finish(s, i)[0]).only_enforce_if(*v.here(j))
                 v.model.add(v.backward[s][j] >= v.backward_end[s][i]).only_enforce_if(*v.here(j))
-                if v.whole(s, i) is True and v.whole(s, j) is True:
+                if v.whole(s, i) is True:
                     v.model.add(v.weight[s][j] >= v.done[s][i])
-            for i, j in combinations(members, 2):
+            for i, j in ((i, j) for n, i in enumerate(members) for j in members[n + 1 : n + 1 + LOOK_AHEAD]):
                 one, other = v.whole(s, i), v.whole(s, j)
-                if one is not True or other is not True:
+                if not isinstance(one, bool) and not isinstance(other, bool):
                     ticks = int(v.prices.backward_weight[s, i])
                     v.model.add(v.weight[s][j] >= v.weight[s][i] + ticks).only_enforce_if(one, other)
 
@@ -154,8 +159,6 @@ def first_ops_at_once(v: Variables) -> None:
 
 def within_memory(v: Variables) -> None:
     """No rank holds more than its limit while any F, or any I that swells, runs: only these take memory."""
-    from .memory import counting, threshold, threshold_applies
-
     for rank, room in enumerate(v.prices.room.tolist()):
         if room < UNLIMITED:
             (threshold if threshold_applies(v, rank) else counting)(v, rank, room)

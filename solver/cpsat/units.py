@@ -86,7 +86,7 @@ def add_ranges(v: Variables, s: int, j: int) -> Ranges:
         model.add(start[a] >= end)
     for (a, b), literal in chosen.items():
         ticks, name = prices.range_ticks(s, j, a, b), f"W{s}.{j}[{a}:{b}]"
-        v.intervals[rank].append(model.new_optional_fixed_size_interval_var(start[a], ticks, literal, name))
+        v.run(rank, start[a], ticks, literal, name)
         for moment in (done, *(freed[k][0] for k in range(a, b) if freed)):
             model.add(moment >= start[a] + ticks).only_enforce_if(literal)
     return Ranges(start, chosen, cut, tuple(freed))

@@ -83,21 +83,21 @@ class Variables:
 
     def _ops(self, s: int, j: int) -> None:
         prices, model, name = self.prices, self.model, f"{s}.{j}"
-        into = self.intervals[int(prices.instance.rank[s, j])]
+        rank = int(prices.instance.rank[s, j])
         forward, short, weight, whole = (
             int(row[s, j]) for row in (prices.forward, prices.backward_input, prices.backward_weight, prices.backward)
         )
         here = self.here(j)
         runs = here[0] if here else True
-        into.append(model.new_optional_fixed_size_interval_var(self.forward[s][j], forward, runs, f"F{name}"))
+        self.run(rank, self.forward[s][j], forward, runs, f"F{name}")
         if prices.fusible[s, j]:
             fused = self.literal(None if self.hint is None else bool(self.hint.fused[s, j]))
             end = self.moment(f"endI{name}", self.backward_finish(s, j)[1])
             size = short + (whole - short) * fused
-            into.append(model.new_optional_interval_var(self.backward[s][j], size, end, runs, f"I{name}"))
+            self.run(rank, self.backward[s][j], size, runs, f"I{name}", end)
             self.fused[s][j], self.backward_end[s][j] = fused, end
         else:
-            into.append(model.new_optional_fixed_size_interval_var(self.backward[s][j], short, runs, f"I{name}"))
+            self.run(rank, self.backward[s][j], short, runs, f"I{name}")
             self.backward_end[s][j] = self.backward[s][j] + short
         if prices.units[s] > 1:
             self.ranges[s][j] = ranges = add_ranges(self, s, j)
@@ -105,7 +105,7 @@ class Variables:
             return
         choice = self.fused[s][j]
         self._whole[s][j] = split = self._split(s, j)
-        into.append(model.new_optional_fixed_size_interval_var(self.weight[s][j], weight, split, f"W{name}"))
+        self.run(rank, self.weight[s][j], weight, split, f"W{name}")
         if choice is None:
             self.done[s][j] = self.weight[s][j] + weight
             return
@@ -113,6 +113,23 @@ class Variables:
         model.add(done >= self.backward_end[s][j])
         model.add(done >= self.weight[s][j] + weight).only_enforce_if(split)
         self.done[s][j] = done
+
+    def run(
+        self,
+        rank: int,
+        start: cp_model.IntVar,
+        size: End | int,
+        runs: Literal | bool,
+        name: str,
+        end: End | None = None,
+    ) -> None:
+        """A rank runs an op, where a literal says so; an op of variable size has an end of its own."""
+        ends = start + size if end is None else end
+        if isinstance(runs, bool):
+            interval = self.model.new_interval_var(start, size, ends, name)
+        else:
+            interval = self.model.new_optional_interval_var(start, size, ends, runs, name)
+        self.intervals[rank].append(interval)
 
     def _split(self, s: int, j: int) -> Literal | bool:
         """Whether there is a W(s, j), which is never cut."""
@@ -147,6 +164,10 @@ class Variables:
     def whole(self, s: int, j: int) -> Literal | bool:
         """Whether W(s, j) is one op, neither fused nor cut."""
         return self._whole[s][j]
+
+    def all_whole(self, s: int) -> bool:
+        """Whether every W of a stage is one op, so that W's, too, pass in order."""
+        return self.prices.units[s] == 1 and not bool(self.prices.fusible[s].any())
 
     def _value(self, row: str, s: int, j: int) -> int:
         return -1 if self.hint is None else int(getattr(self.hint, row)[s, j])
