@@ -97,7 +97,7 @@ class Now(NamedTuple):
     parts
         Number of pieces of each backward; 0: it is fused; shape (Q,).
     best
-        The best schedule: code of the op in each slot, -1 where there is none, shape (n,); see `grain.code`.
+        The best schedule: code of the op in each slot, -1 where there is none, shape (n,); see `pieces.code`.
     """
 
     order: Array

@@ -11,7 +11,8 @@ from .chance import Words, below, share
 from .clock import value_of
 from .correct import correct_heads, correct_tails
 from .estimate import promising
-from .grain import NONE, OP, keep, regrain, restore, settle
+from .grain import regrain
+from .pieces import NONE, OP, keep, restore, settle
 from .reorder import reorder
 
 # Compiled with bare.py 221046b1
@@ -19,7 +20,8 @@ from .reorder import reorder
 # Compiled with clock.py 957049a4
 # Compiled with correct.py 64825c6b
 # Compiled with estimate.py 470f3b52
-# Compiled with grain.py ec4c74f0
+# Compiled with grain.py 03fa1c81
+# Compiled with pieces.py c6fdf1dd
 # Compiled with reorder.py 757410fb
 
 PROPOSED, ESTIMATED, ACCEPTED, UNDONE, CORRECTED, BY_KIND = range(6)

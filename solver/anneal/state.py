@@ -17,7 +17,7 @@ from ..heuristics.policy import fusing_helps
 from . import kernel
 from .arrays import Now, Ops, Work
 from .clock import fill, value_of
-from .grain import SAVED
+from .pieces import SAVED
 from .reorder import BLOCK
 
 LARGEST_TIME = 2**60
@@ -160,7 +160,7 @@ class State:
         )
 
     def _codes(self, schedule: Schedule) -> Array:
-        """The schedule as one code for each slot; see `grain.code`."""
+        """The schedule as one code for each slot; see `pieces.code`."""
         table, width = schedule.table, self.width_of_code
         q = table.stage * schedule.microbatches + table.microbatch
         weight, ranged = table.kind == Kind.W, table.start >= 0

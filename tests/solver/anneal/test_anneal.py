@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import Kind, Objective, Op, Problem, Schedule, check, simulate
-from adaptpipe.solver.anneal import anneal, grain, kernel
+from adaptpipe.solver.anneal import anneal, kernel, pieces
 from adaptpipe.solver.anneal.annealing import Budget
 from adaptpipe.solver.anneal.process import DONE, Found, Round, Worker
 from adaptpipe.solver.anneal.state import State
@@ -57,7 +57,7 @@ def rows(state: State) -> list[list[tuple[int, ...]]]:
             op = now.order[place]
             assert now.slot[op] == place
             kept = now.head[op], now.tail[op], now.held[place], now.ticks[op], now.peak[op], now.net[op]
-            row.append((grain.code(op, ops, now), *(int(value) for value in kept), int(now.family[op])))
+            row.append((pieces.code(op, ops, now), *(int(value) for value in kept), int(now.family[op])))
         found.append(row)
     return found
 
@@ -73,8 +73,8 @@ def assert_consistent(state: State) -> None:
     offsets = ops.pool_first - 2 * pairs
     pooled = [op for r, low in enumerate(offsets[:-1]) for op in now.pool[low : low + now.pooled[r]].tolist()]
     assert sorted(pooled + [op for op in live if op >= 2 * pairs]) == list(range(2 * pairs, len(ops.rank)))
-    pieces = [op for op in live if op >= 2 * pairs]
-    assert np.bincount(now.own[pieces] - pairs, minlength=pairs).tolist() == now.parts.tolist()
+    parts = [op for op in live if op >= 2 * pairs]
+    assert np.bincount(now.own[parts] - pairs, minlength=pairs).tolist() == now.parts.tolist()
     assert (state.work.bucket == -1).all()
     assert (state.work.queued == -1).all()
 
@@ -95,7 +95,7 @@ def test_moves_keep_heads_tails_bytes_prices_and_value_exact(
         state.run(200, heat, heat / 2, -1)
         assert_consistent(state)
         found, value, best, best_codes = rows(state), state.value, state.best, state.now.best.copy()
-        grain.keep(state.ops, state.now)
+        pieces.keep(state.ops, state.now)
         codes = state.now.best.copy()
         assert check(problem, state.best_schedule()) == ()
         assert simulate(problem, state.best_schedule()).value(objective) == value
