@@ -13,7 +13,7 @@ from ..core.problem import Problem
 from .prices import kinds
 from .variables import Variables
 
-LARGEST = 1200
+LARGEST = 600
 """Most ops, of all micro-batches that may be there, for which sizes are chosen in the model."""
 
 
