@@ -9,24 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .emulated import EmulatedPipeline
     from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
-    from .launcher import launch
-    from .lowering import lower
-    from .pipeline import Pipeline
-    from .profiling import bare_problem, measure, message_reserve
-    from .program import Program
+    from .launching.launcher import launch
+    from .measuring.profiling import bare_problem, measure, message_reserve
+    from .programs.lowering import lower
+    from .programs.program import Program
     from .report import OpRecord, StepReport
+    from .running.emulated import EmulatedPipeline
+    from .running.pipeline import Pipeline
 
 _HOME = {
-    "emulated": ("EmulatedPipeline",),
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
-    "launcher": ("launch",),
-    "lowering": ("lower",),
-    "profiling": ("bare_problem", "measure", "message_reserve"),
-    "pipeline": ("Pipeline",),
-    "program": ("Program",),
+    "launching.launcher": ("launch",),
+    "measuring.profiling": ("bare_problem", "measure", "message_reserve"),
+    "programs.lowering": ("lower",),
+    "programs.program": ("Program",),
     "report": ("OpRecord", "StepReport"),
+    "running.emulated": ("EmulatedPipeline",),
+    "running.pipeline": ("Pipeline",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

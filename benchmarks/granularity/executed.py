@@ -10,12 +10,12 @@ from adaptpipe.commands.run_file import load_run
 from adaptpipe.solver import NoAnswerError, Problem, Result, solve
 from adaptpipe.solver.core.granularity import ALL, NONE
 
-from ..granularity_run import Executed as Turns
-from ..granularity_run import executed, message_seconds, profiled, trained, with_latency
 from ..solve import machine
 from .cases import Case
 from .raw import Executed
 from .report import chosen
+from .turns import Executed as Turns
+from .turns import executed, message_seconds, profiled, trained, with_latency
 
 EMULATED = (
     Case("linear", 8, 24, share=None, saving=0.17),

@@ -1,0 +1,334 @@
+"""The two ends of a channel over gloo, each with a thread that waits, so that the op loop need not.
+
+A gloo operation finishes only inside `wait()`; its handle cannot be polled, and a `wait` that times out breaks the
+connection. Hence the threads: they wait without limit, and the limits are ours.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from adaptpipe.solver import InputError
+
+from ..errors import ConnectionLost, TransportError
+from ..programs.route import Route
+from .message import HEADER_WORDS, Message, TensorSpec, decode, encode, missing_words, nbytes
+
+_TIMED_OUT = re.compile("timed out|time-?out", re.IGNORECASE)
+
+
+class Ledger:
+    """A count of bytes that several threads keep, with its peak."""
+
+    def __init__(self) -> None:
+        self.current = 0
+        self.peak = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        """Add bytes; a negative count takes them away."""
+        with self._lock:
+            self.current += count
+            self.peak = max(self.peak, self.current)
+
+    def reset_peak(self) -> None:
+        """Let the peak start again from what is held now."""
+        with self._lock:
+            self.peak = self.current
+
+
+class _End(ABC):
+    """What both ends share: a thread, the error it died of, and a condition that it signals."""
+
+    def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger, work: Callable[[], None]) -> None:
+        self.route = route
+        self._group = group
+        self._ledger = ledger
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._guard, args=(work,), name=str(route), daemon=True)
+        self._thread.start()
+
+    @abstractmethod
+    def close(self) -> bool:
+        """End the thread if it has nothing to do, else leave it to end with the process; tell which."""
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:  # also what no Exception is: the op loop must hear of it
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._translate(self._error) from self._error
+
+    def _translate(self, error: BaseException) -> TransportError:
+        if isinstance(error, TransportError) or not isinstance(error, RuntimeError) or _TIMED_OUT.search(str(error)):
+            return TransportError(f"{self.route}: {error}")
+        return ConnectionLost(f"{self.route}: {error}")
+
+
+class Outgoing(_End):
+    """The sending end of a channel.
+
+    Parameters
+    ----------
+    route
+        Which edge.
+    group
+        A gloo group of its own, of the two ranks.
+    ledger
+        Counts the bytes of sends in flight.
+    """
+
+    def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger) -> None:
+        self._number = 0
+        self._flying = 0
+        # What is in flight: the operations, the tensors that must live until these are done, and the payload's bytes.
+        self._sent: SimpleQueue[tuple[list[dist.Work], tuple[Tensor, ...], int] | None] = SimpleQueue()
+        super().__init__(route, group, ledger, self._reap)
+
+    def send(self, microbatch: int, message: Message) -> None:
+        """Send without waiting; the tensors are kept until they have gone, and must not change meanwhile.
+
+        Raises
+        ------
+        ConnectionLost
+            If the other rank is gone.
+        InputError
+            If a tensor is on a device that this transport does not reach.
+        """
+        self._raise_error()
+        header = encode(self._number, microbatch, message)
+        payload = [_dense(tensor) for tensor in message if tensor is not None and tensor.numel()]
+        self._check(payload)
+        self._number += 1
+        with self._changed:
+            self._flying += 1
+        size = nbytes(payload)
+        self._ledger.add(size)
+        try:
+            works = [_work(dist.isend(part, self.route.target, group=self._group)) for part in header]
+            works += [self._post(tensor) for tensor in payload]
+        except RuntimeError as error:
+            self._error = error
+            self._raise_error()
+        self._sent.put((works, (*header, *payload), size))
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything has gone.
+
+        Raises
+        ------
+        TransportError
+            If that takes longer than `timeout_s` seconds.
+        ConnectionLost
+            If the other rank is gone.
+        """
+        with self._changed:
+            done = self._changed.wait_for(lambda: self._error is not None or not self._flying, timeout_s)
+        self._raise_error()
+        if not done:
+            raise TransportError(
+                f"{self.route}: {self._flying} messages were not taken within {timeout_s:g} s; "
+                "the other rank hangs, or expects fewer messages"
+            )
+
+    def close(self) -> bool:
+        """End the thread if nothing is in flight, else leave it to end with the process; tell which."""
+        self._sent.put(None)
+        idle = not self._flying
+        if idle:
+            self._thread.join()
+        return idle
+
+    def _check(self, payload: Sequence[Tensor]) -> None:
+        for tensor in payload:
+            if tensor.device.type != "cpu":
+                raise InputError(
+                    f"stage {self.route.sender} returned a tensor on {tensor.device}, and gloo carries CPU tensors; "
+                    "use NCCL, or keep the stages on the CPU"
+                )
+
+    def _post(self, tensor: Tensor) -> dist.Work:
+        return _work(dist.isend(tensor, self.route.target, group=self._group))
+
+    def _finish(self, works: Sequence[dist.Work]) -> None:
+        for work in works:
+            work.wait()
+
+    def _reap(self) -> None:
+        while (entry := self._sent.get()) is not None:
+            self._finish(entry[0])
+            size = entry[2]
+            del entry  # frees the tensors
+            self._ledger.add(-size)
+            with self._changed:
+                self._flying -= 1
+                self._changed.notify_all()
+
+
+class Incoming(_End):
+    """The receiving end of a channel.
+
+    Parameters
+    ----------
+    route
+        Which edge.
+    group
+        A gloo group of its own, of the two ranks.
+    ledger
+        Counts the bytes of messages received and not yet taken.
+    window
+        How many messages may wait to be taken. The others wait at their sender.
+
+    Attributes
+    ----------
+    arrived_s
+        When the message taken last had arrived, by `time.perf_counter`; 0 before the first.
+    """
+
+    def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger, window: int) -> None:
+        self._window = window
+        self._number = 0
+        self._expected: deque[int] = deque()
+        self._arrived: dict[int, tuple[Message, float]] = {}
+        self.arrived_s = 0.0
+        self._wanted: int | None = None
+        self._closed = False
+        super().__init__(route, group, ledger, self._receive_all)
+
+    def begin(self, order: Sequence[int]) -> None:
+        """Say which micro-batches come next, in the order in which they are sent."""
+        with self._changed:
+            assert not self._expected, f"{self.route}: {list(self._expected)} of the step before have not arrived"
+            assert not self._arrived, f"{self.route}: {list(self._arrived)} of the step before were not taken"
+            assert len(set(order)) == len(order), f"{self.route}: {order} names a micro-batch twice"
+            self._expected.extend(order)
+            self._changed.notify_all()
+
+    def ready(self, microbatch: int) -> bool:
+        """Tell whether `recv` would return at once; never waits."""
+        return microbatch in self._arrived or self._error is not None
+
+    def recv(self, microbatch: int, timeout_s: float) -> Message:
+        """Take a message, waiting for it if need be.
+
+        The tensors belong to the caller. Those that required grad at their sender are leaves that require grad.
+
+        Raises
+        ------
+        TransportError
+            If nothing arrives within `timeout_s` seconds, or if another message does than the one that comes next.
+        ConnectionLost
+            If the other rank is gone.
+        """
+        with self._changed:
+            self._wanted = microbatch
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: microbatch in self._arrived or self._error is not None, timeout_s)
+            self._wanted = None
+            taken = self._arrived.pop(microbatch, None)
+            self._changed.notify_all()
+            if taken is None:
+                self._raise_error()
+                raise TransportError(
+                    f"{self.route}: micro-batch {microbatch} has not arrived within {timeout_s:g} s; next to come: "
+                    f"{list(self._expected)[:4]}"
+                )
+        message, self.arrived_s = taken
+        self._ledger.add(-nbytes(message))
+        return self._hand_over(message)
+
+    def close(self) -> bool:
+        """End the thread if nothing is expected, else leave it to end with the process; tell which."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            idle = not self._expected
+        if idle:
+            self._thread.join()
+        return idle
+
+    def _may_receive(self) -> bool:
+        # A message that the op loop waits for may be behind others: then the window must not keep it out.
+        waited_for = self._wanted is not None and self._wanted not in self._arrived
+        return self._closed or (bool(self._expected) and (len(self._arrived) < self._window or waited_for))
+
+    def _receive_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._may_receive)
+                if self._closed:
+                    return
+                microbatch = self._expected[0]
+            message = self._receive(microbatch)
+            now = time.perf_counter()
+            self._ledger.add(nbytes(message))
+            with self._changed:
+                self._expected.popleft()
+                self._arrived[microbatch] = message, now
+                self._changed.notify_all()
+            del message
+
+    def _receive(self, microbatch: int) -> Message:
+        words = torch.empty(HEADER_WORDS, dtype=torch.int64)
+        self._fill(words)
+        if missing := missing_words(words):
+            rest = torch.empty(missing, dtype=torch.int64)
+            self._fill(rest)
+            words = torch.cat([words, rest])
+        header = decode(words)
+        if (header.number, header.microbatch) != (self._number, microbatch):
+            raise TransportError(
+                f"message {header.number} of micro-batch {header.microbatch} arrived where message {self._number} of "
+                f"micro-batch {microbatch} comes next; both ranks must run the same schedule"
+            )
+        self._number += 1
+        return self._payload(header.specs)
+
+    def _payload(self, specs: Sequence[TensorSpec | None]) -> Message:
+        message = tuple(None if spec is None else self._empty(spec) for spec in specs)
+        self._finish([self._post(tensor) for tensor in message if tensor is not None and tensor.numel()])
+        for tensor, spec in zip(message, specs, strict=True):
+            if tensor is not None and spec is not None and spec.requires_grad:
+                tensor.requires_grad_()
+        return message
+
+    def _fill(self, tensor: Tensor) -> None:
+        _work(dist.irecv(tensor, self.route.source, group=self._group)).wait()
+
+    def _empty(self, spec: TensorSpec) -> Tensor:
+        return torch.empty(spec.shape, dtype=spec.dtype)
+
+    def _post(self, tensor: Tensor) -> dist.Work:
+        return _work(dist.irecv(tensor, self.route.source, group=self._group))
+
+    def _finish(self, works: Sequence[dist.Work]) -> None:
+        for work in works:
+            work.wait()
+
+    def _hand_over(self, message: Message) -> Message:
+        return message
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _work(work: dist.Work | None) -> dist.Work:
+    assert work is not None, "this rank is not in the channel's group"
+    return work

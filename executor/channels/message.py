@@ -1,0 +1,154 @@
+"""What travels between stages: tuples of tensors of any dtype and shape, announced by a header.
+
+A header of fixed size goes ahead of the tensors, so shapes may differ between micro-batches and steps, and a message
+that is not the expected one is noticed; gloo by itself takes a short message for a long one without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adaptpipe.solver import InputError
+
+from ..errors import TransportError
+
+Message = tuple[Tensor | None, ...]
+"""None stands for 'no tensor', as the gradient of an output that nobody used."""
+
+HEADER_WORDS = 64
+"""64-bit words of the first part of a header; longer ones have a second part."""
+
+_MAGIC = 0x4144415054504950
+_FIXED = 5  # words before the first tensor's
+_NOTHING = -1
+
+# The place in this list is what travels; both ends run the same version.
+_DTYPES: tuple[torch.dtype, ...] = (
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Dtype and shape of a tensor to come, whether it takes part in the backward, and whether it is on the CPU."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    requires_grad: bool
+    on_cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says: number of the message in its channel, micro-batch, tensors."""
+
+    number: int
+    microbatch: int
+    specs: tuple[TensorSpec | None, ...]
+
+
+def as_message(stage: int, output: object) -> Message:
+    """Make a message of what a stage returned: a tensor, or a tuple or list of tensors and None.
+
+    Raises
+    ------
+    InputError
+        If it is anything else, or if a tensor is sparse, nested or quantised.
+
+    Examples
+    --------
+    >>> len(as_message(0, [torch.zeros(2), None]))
+    2
+    """
+    parts = tuple(output) if isinstance(output, tuple | list) else (output,)
+    for place, part in enumerate(parts):
+        what = f"stage {stage}: output {place}" if isinstance(output, tuple | list) else f"stage {stage}: the output"
+        if isinstance(part, Tensor):
+            if part.layout is not torch.strided or part.is_nested or part.dtype not in _CODES:
+                raise InputError(
+                    f"{what} is a tensor of layout {part.layout} and dtype {part.dtype}; "
+                    "stages pass on dense tensors of plain dtypes"
+                )
+        elif part is not None or not isinstance(output, tuple | list):
+            raise InputError(
+                f"{what} is a {type(part).__name__}; a stage returns a tensor, or a tuple or list of tensors and None"
+            )
+    return tuple(part if isinstance(part, Tensor) else None for part in parts)
+
+
+def nbytes(message: Sequence[Tensor | None]) -> int:
+    """Add up the sizes of the tensors, in bytes."""
+    return sum(tensor.nbytes for tensor in message if tensor is not None)
+
+
+def encode(number: int, microbatch: int, message: Message) -> list[Tensor]:
+    """Write the header of a message: one part of `HEADER_WORDS` words, and a second one if that is too short."""
+    words = [_MAGIC, number, microbatch, 0, len(message)]
+    for tensor in message:
+        if tensor is None:
+            words.append(_NOTHING)
+        else:
+            flags = tensor.requires_grad | (tensor.device.type == "cpu") << 1
+            words += [_CODES[tensor.dtype], flags, tensor.dim(), *tensor.shape]
+    words[3] = len(words)
+    words += [0] * (HEADER_WORDS - len(words))
+    return [torch.tensor(part) for part in (words[:HEADER_WORDS], words[HEADER_WORDS:]) if part]
+
+
+def missing_words(first: Tensor) -> int:
+    """Tell how many words the second part of a header has, from its first part.
+
+    Raises
+    ------
+    TransportError
+        If it is no header.
+    """
+    magic, total = int(first[0]), int(first[3])
+    if magic != _MAGIC or total < _FIXED:
+        raise TransportError("what arrived is not the header of a message; do all ranks run the same version?")
+    return max(0, total - HEADER_WORDS)
+
+
+def decode(header: Tensor) -> Header:
+    """Read a header, both parts in one tensor.
+
+    Examples
+    --------
+    >>> decode(torch.cat(encode(7, 2, (torch.ones(3, 1), None)))).specs[1] is None
+    True
+    """
+    _, number, microbatch, _, count, *words = header.tolist()
+    specs: list[TensorSpec | None] = []
+    at = 0
+    for _ in range(count):
+        code = words[at]
+        at += 1
+        if code == _NOTHING:
+            specs.append(None)
+            continue
+        flags, dim = words[at : at + 2]
+        shape = tuple(words[at + 2 : at + 2 + dim])
+        at += 2 + dim
+        specs.append(TensorSpec(_DTYPES[code], shape, bool(flags & 1), bool(flags & 2)))
+    return Header(number, microbatch, tuple(specs))

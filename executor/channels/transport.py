@@ -1,0 +1,146 @@
+"""Messages between ranks: one channel for each directed edge and kind.
+
+A message is sent as soon as its op is done and the op loop never waits for it; receives are posted by a thread of
+their own, so a send never needs the other rank's op loop either. A run can then only stall where its ops wait for each
+other in a circle, which can be checked before the first message.
+
+What it costs, between two ranks on one machine with two cores (torch 2.13, gloo, medians and in brackets minima of 150,
+November 2026): a message of 64 KB reaches the other op loop 0.5 ms (0.3) after `send` was called, 0.22 ms (0.11) of
+which the call itself takes; 1 MiB takes 0.7 ms (0.5), 16 MiB 5.5 ms (4.2). A bare blocking send and receive, without
+header, threads and accounts, takes 0.10, 0.37 and 5.3 ms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ..programs.route import Route
+from .channel import Incoming, Ledger, Outgoing
+from .message import Message
+
+_FOREVER = timedelta(days=1)  # gloo breaks the connection when it times out; the limits that count are ours
+
+
+WINDOW = 2
+"""How many received messages may wait in one channel."""
+
+
+class Transport:
+    """All channels of this rank. Made by `connect`.
+
+    Attributes
+    ----------
+    received
+        Bytes of messages received and not yet taken, now and at their peak.
+    in_flight
+        Bytes of messages sent and not yet gone. Their tensors may be held by the stages as well.
+    arrived_s
+        When the message that `recv` gave last had arrived, by `time.perf_counter`; 0 before the first.
+    """
+
+    def __init__(
+        self,
+        outgoing: Mapping[Route, Outgoing],
+        incoming: Mapping[Route, Incoming],
+        received: Ledger,
+        in_flight: Ledger,
+        timeout_s: float,
+        groups: Sequence[dist.ProcessGroup],
+    ) -> None:
+        self.received = received
+        self.in_flight = in_flight
+        self.arrived_s = 0.0
+        self._outgoing = outgoing
+        self._incoming = incoming
+        self._timeout_s = timeout_s
+        self._groups = groups
+
+    def begin(self, orders: Mapping[Route, Sequence[int]]) -> None:
+        """Start a step: for each incoming route, the micro-batches in the order in which they are sent.
+
+        Routes that carry nothing in this step, as those of gradients in an evaluation, may be left out.
+        """
+        for route, order in orders.items():
+            if route in self._incoming:
+                self._incoming[route].begin(order)
+
+    def send(self, route: Route, microbatch: int, message: Message) -> None:
+        """Send without waiting: see `Outgoing.send`."""
+        self._outgoing[route].send(microbatch, message)
+
+    def ready(self, route: Route, microbatch: int) -> bool:
+        """Tell whether `recv` would return at once."""
+        return self._incoming[route].ready(microbatch)
+
+    def recv(self, route: Route, microbatch: int) -> Message:
+        """Take a message, waiting up to the transport's time-out: see `Incoming.recv`."""
+        channel = self._incoming[route]
+        message = channel.recv(microbatch, self._timeout_s)
+        self.arrived_s = channel.arrived_s
+        return message
+
+    def flush(self) -> None:
+        """Wait at the end of a step until everything has gone: see `Outgoing.flush`."""
+        for channel in self._outgoing.values():
+            channel.flush(self._timeout_s)
+
+    def close(self) -> None:
+        """End the threads and groups. After a failure, what still waits ends with the process."""
+        idle = [channel.close() for channel in (*self._outgoing.values(), *self._incoming.values())]
+        if all(idle):
+            for group in self._groups:
+                dist.destroy_process_group(group)
+
+
+def connect(
+    routes: Sequence[Route], *, window: int = WINDOW, timeout_s: float = 600.0, device: torch.device | None = None
+) -> Transport:
+    """Open the channels; all ranks of the default group call it with the same routes in the same order.
+
+    Parameters
+    ----------
+    routes
+        The edges between stages on different ranks.
+    window
+        How many received messages may wait in one channel. Further ones wait at their sender.
+    timeout_s
+        How long `recv` and `flush` wait, in seconds.
+    device
+        Where the stages are; None is the CPU, by gloo. A CUDA device is served by NCCL, untested so far.
+
+    Returns
+    -------
+    Transport
+        The channels that begin or end at this rank.
+    """
+    rank = dist.get_rank()
+    received, in_flight = Ledger(), Ledger()
+    outgoing: dict[Route, Outgoing] = {}
+    incoming: dict[Route, Incoming] = {}
+    groups: list[dist.ProcessGroup] = []
+    for route in routes:
+        assert route.source != route.target, f"{route}: stages on one rank pass their tensors directly"
+        ends = [route.source, route.target]
+        group = dist.new_group(ends, timeout=_FOREVER, backend="gloo")
+        cuda = device is not None and device.type == "cuda"
+        payload = dist.new_group(ends, timeout=_FOREVER, backend="nccl") if cuda else None
+        if rank not in ends:
+            continue
+        groups += [each for each in (group, payload) if each is not None]
+        if payload is not None and device is not None:
+            from .nccl import NcclIncoming, NcclOutgoing, touch
+
+            touch(payload, device)
+            if rank == route.source:
+                outgoing[route] = NcclOutgoing(route, group, in_flight, payload, device)
+            else:
+                incoming[route] = NcclIncoming(route, group, received, window, payload, device)
+        elif rank == route.source:
+            outgoing[route] = Outgoing(route, group, in_flight)
+        else:
+            incoming[route] = Incoming(route, group, received, window)
+    return Transport(outgoing, incoming, received, in_flight, timeout_s, groups)

@@ -1,0 +1,1 @@
+"""Processes for the ranks."""

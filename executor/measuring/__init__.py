@@ -1,0 +1,1 @@
+"""Costs of stages and messages, seen while a pipeline runs."""

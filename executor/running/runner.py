@@ -1,0 +1,192 @@
+"""One stage on one rank: its forward, its backward in one or two parts, and what lives in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from adaptpipe.solver import InputError
+
+from ..channels.message import Message, as_message
+from ..weights import WeightQueue, install
+from ..weights.activations import Storages, count_saved
+from .rows import tensors_of
+
+Loss = Callable[..., Tensor]
+"""Takes the last stage's output and the target; gives the mean loss over the micro-batch's samples, a scalar."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What F leaves for the backward: inputs that want a gradient, and where the backward begins.
+
+    The graph is held by its edges, so that outputs which nothing else needs are freed as soon as they have been sent.
+    """
+
+    inputs: Message
+    edges: tuple[GradientEdge | None, ...]
+
+
+class StageRunner:
+    """Runs the ops of one stage.
+
+    Parameters
+    ----------
+    stage
+        Its number.
+    module
+        Called with the tensors that the stage before returned, or with those of the batch.
+    loss_fn
+        For the last stage only.
+    unit_times
+        For each micro-batch, what each unit of its weight gradient takes, in any one measure. Left out: there is one.
+    """
+
+    def __init__(
+        self, stage: int, module: nn.Module, loss_fn: Loss | None, unit_times: Sequence[tuple[int, ...]] = ()
+    ) -> None:
+        self.stage = stage
+        self.module = module
+        self._loss_fn = loss_fn
+        self._unit_times = unit_times
+        self._queue: WeightQueue = install(module, stage)
+        self._held: dict[int, _Held] = {}
+        self._bytes: dict[int, int] = {}  # of each micro-batch
+        self._known: dict[object, int] = {}  # bytes after F, by what the inputs look like
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held between ops, of all micro-batches."""
+        return sum(self._bytes.values())
+
+    def held_by(self, microbatch: int) -> int:
+        """Bytes held for one micro-batch."""
+        return self._bytes.get(microbatch, 0)
+
+    def forward(
+        self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
+    ) -> Message:
+        """Run F.
+
+        Parameters
+        ----------
+        microbatch
+            Its number.
+        inputs
+            From the stage before, leaves that require grad where a gradient is wanted; or rows of the batch.
+        target, weight
+            For the last stage: what the loss compares with, and the micro-batch's share of the batch.
+        split
+            Whether the backward comes in two parts, I and W.
+        is_batch
+            Whether the inputs are rows of the batch, which gets its gradient from autograd and, as the target, is not
+            counted.
+
+        Returns
+        -------
+        Message
+            The outputs; of the last stage its weighted loss.
+        """
+        key = (self.module.training, tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs))
+        storages = None
+        if key not in self._known:
+            there = [*self.module.parameters(), *self.module.buffers(), *tensors_of(target)]
+            storages = Storages(there + [x for x in inputs if is_batch and x is not None])
+        with self._bound(microbatch, split), nullcontext() if storages is None else count_saved(storages):
+            roots = self.outputs(inputs, target, weight)
+        if storages is not None:
+            for x in inputs:
+                if x is not None:
+                    storages.add(x)
+            self._known[key] = storages.nbytes()
+        self._bytes[microbatch] = self._known[key]
+        edges = tuple(get_gradient_edge(x) if x is not None and x.requires_grad else None for x in roots)
+        self._held[microbatch] = _Held(() if is_batch else inputs, edges)
+        return roots
+
+    def outputs(self, inputs: Message, target: object, weight: float) -> Message:
+        """Run the module and, on the last stage, the loss; keep nothing.
+
+        Raises
+        ------
+        InputError
+            If the output is not a tensor, or a tuple or list of tensors and None; or if the loss is not a scalar.
+        """
+        output = self.module(*inputs)
+        if self._loss_fn is None:
+            return as_message(self.stage, output)
+        loss = self._loss_fn(output, target)
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+            raise InputError(f"loss_fn returned {what}; it must return the mean loss of its samples, a scalar tensor")
+        return (loss.reshape(()) * weight,)
+
+    def backward(self, microbatch: int, gradients: Message | None, split: bool) -> Message:
+        """Run I (split) or B.
+
+        Parameters
+        ----------
+        gradients
+            One for each output, None where the stage after did not use it. None on the last stage: the loss's is 1.
+
+        Returns
+        -------
+        Message
+            One gradient for each input; None where an input wants none, or was not used.
+        """
+        held = self._held.pop(microbatch)
+        pairs: list[tuple[GradientEdge, Tensor | None]]
+        if gradients is None:
+            pairs = [(edge, None) for edge in held.edges if edge is not None]
+        else:
+            ends = zip(held.edges, gradients, strict=True)
+            pairs = [(edge, gradient) for edge, gradient in ends if edge is not None and gradient is not None]
+        if pairs:
+            with self._bound(microbatch, split):
+                torch.autograd.backward([edge for edge, _ in pairs], [gradient for _, gradient in pairs])
+        self._bytes.pop(microbatch)
+        if split:
+            self._bytes[microbatch] = self._queue.held_by(microbatch)
+        return tuple(None if x is None else x.grad for x in held.inputs)
+
+    def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None:
+        """Run W: a range of units of the weight gradients that wait for a micro-batch, or all; if there are any."""
+        self._queue.run(microbatch, units, self._unit_times[microbatch] if self._unit_times else (1,))
+        held = self._queue.held_by(microbatch)
+        if held:
+            self._bytes[microbatch] = held
+        else:
+            self._bytes.pop(microbatch, None)
+
+    def weight_groups(self) -> tuple[int, ...]:
+        """Floating-point operations of each piece of the last W that frees all that it needed; see `WeightQueue`."""
+        return self._queue.groups()
+
+    def assert_done(self) -> None:
+        """Check at the end of a step that no weight gradient waits."""
+        self._queue.assert_empty()
+        assert not self._held, f"stage {self.stage} holds micro-batches {list(self._held)} after its last op"
+
+    def clear(self) -> None:
+        """Let go of everything, after a step that failed."""
+        self._queue.clear()
+        self._held.clear()
+        self._bytes.clear()
+
+    def close(self) -> None:
+        """Give the module its own forward back."""
+        self.clear()
+        self._queue.close()
+
+    def _bound(self, microbatch: int, split: bool) -> AbstractContextManager[None]:
+        return self._queue.bind(microbatch) if split else nullcontext()
+
+
+def detached(message: Message) -> Message:
+    """Cut the history off tensors that keep on requiring grad, so that another stage's graph can begin there."""
+    return tuple(None if x is None else x.detach().requires_grad_(x.requires_grad) for x in message)

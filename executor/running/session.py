@@ -1,0 +1,142 @@
+"""What surrounds the ops of a step on one rank: channels, the end of a step, the place of a failure, closing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import torch
+import torch.distributed as dist
+
+from adaptpipe.solver import InputError
+
+from ..channels.message import Message
+from ..channels.transport import connect
+from ..failures import blame
+from ..programs.program import Program
+from ..report import StepReport
+from .execution import Execution, Runner
+
+
+class Session:
+    """The part of a pipeline that does not know what its ops compute.
+
+    Parameters
+    ----------
+    program
+        What all ranks of the default process group have agreed on.
+    runners
+        This rank's stages.
+    timeout_s
+        Seconds that a rank waits for a message before it gives up.
+    device
+        Where the stages are; None is the CPU.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        runners: Mapping[int, Runner],
+        *,
+        timeout_s: float,
+        device: torch.device | None = None,
+    ) -> None:
+        self._rank = dist.get_rank()
+        self._program = program
+        self._runners = runners
+        self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
+        self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
+        self._transport = connect(program.routes, timeout_s=timeout_s, device=device)
+        self._steps = 0
+        self._report: StepReport | None = None
+        self._failed = self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def program(self) -> Program:
+        """What `step` runs."""
+        return self._program
+
+    @property
+    def report(self) -> StepReport:
+        """Times and bytes of this rank's last step.
+
+        Raises
+        ------
+        InputError
+            If there has been no step.
+        """
+        if self._report is None:
+            raise InputError("report: there has been no step; call step first")
+        return self._report
+
+    def close(self) -> None:
+        """Let go of the stages, and end the channels. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            for runner in self._runners.values():
+                runner.close()
+            self._transport.close()
+
+    def _begin(self, program: Program, inputs: tuple[Message, ...], targets: tuple[object, ...]) -> Execution:
+        self._transport.begin(program.orders)
+        return Execution(program, self._rank, self._runners, self._transport, inputs, targets)
+
+    def _train(self, execution: Execution, begin: float) -> float:
+        """Run a step that began at the time `begin`, and keep its report."""
+        self._transport.received.reset_peak()
+        with self._guard(execution), torch.enable_grad():
+            execution.run()
+            loss = self._end(execution)
+        self._report = StepReport(
+            step=self._steps,
+            loss=loss,
+            records=tuple(execution.records),
+            peak_bytes=execution.peak_bytes,
+            received_bytes=self._transport.received.peak,
+            step_s=time.perf_counter() - begin,
+        )
+        self._steps += 1
+        return loss
+
+    def _end(self, execution: Execution) -> float:
+        """Check that nothing is left, and tell every rank the loss."""
+        for runner in self._runners.values():
+            runner.assert_done()
+        self._transport.flush()
+        value = torch.zeros(1, dtype=torch.float64, device=self._meeting_place)
+        if execution.loss is not None:
+            value.fill_(execution.loss.item())
+        dist.broadcast(value, src=self._loss_rank)
+        return value.item()
+
+    def _ensure_usable(self) -> None:
+        if self._closed or self._failed:
+            state = "is closed" if self._closed else "has failed"
+            raise InputError(f"step {self._steps}: the pipeline {state}; make a new one")
+
+    @contextmanager
+    def _guard(self, execution: Execution | None = None) -> Iterator[None]:
+        """Turn what goes wrong inside into the error that says where, and let go of everything."""
+        try:
+            yield
+        except BaseException as error:
+            self._failed = True
+            for runner in self._runners.values():
+                runner.clear()
+            if not isinstance(error, Exception):  # Ctrl-C, or the end of the process
+                raise
+            at = None if execution is None else execution.at
+            if at is None:
+                raise blame(error, self._rank, step=self._steps) from error
+            raise blame(error, self._rank, at.stage, at.kind.name, at.microbatch, self._steps) from error
