@@ -14,6 +14,7 @@ from .memory import counting
 from .sizes import work_of_those_there
 from .threshold import threshold, threshold_applies
 from .variables import End, Variables
+from .work import chosen_work_left
 
 LOOK_AHEAD = 16
 """To how many later ones the order of W's that are whole is told: all pairs would be too many where m is large."""
@@ -118,6 +119,7 @@ def work_left(v: Variables) -> None:
 def makespan(v: Variables) -> None:
     """The objective is no less than the end of any backward, weight gradient included."""
     work_left(v)
+    chosen_work_left(v)
     work_of_those_there(v)
     for row in v.done:
         for j, end in enumerate(row):

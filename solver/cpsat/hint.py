@@ -79,6 +79,9 @@ def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool)
     for s, j in zip(*np.nonzero(fused & ~prices.fusible), strict=True):
         first[s, j, : prices.units[s]], start[s, j] = 0, backward[s, j] + prices.backward_input[s, j]
         end[s, j] = start[s, j, 0] + prices.backward_weight[s, j]
+    for s, j in np.argwhere(first.max(axis=2) > 0).tolist():
+        if prices.alike(s, j):
+            _cuts_in_order(first[s, j], start[s, j])
     fused &= prices.fusible
     present = np.zeros(instance.microbatches, dtype=np.bool_)
     present[place] = True
@@ -91,6 +94,16 @@ def hint_times(problem: Problem, prices: Prices, schedule: Schedule, fifo: bool)
     if fifo:
         _in_order(prices, found, order)
     return found
+
+
+def _cuts_in_order(first: Array, start: Array) -> None:
+    """Exchange the pieces of the ranges beyond the first one, in place, so that they run in order."""
+    # The pieces that the stage does not have are behind all others, and stay there.
+    order = np.lexsort((np.arange(len(first)), np.where(first > 0, start, 0), np.where(first > 0, 1, 2 * (first < 0))))
+    first[:], start[:] = first[order], start[order]
+    for k in range(1, len(first)):
+        if first[k] > 0:
+            first[k] = first[k - 1] if start[k] == start[k - 1] and first[k - 1] > 0 else k
 
 
 def places(prices: Prices, own: Instance) -> Array:

@@ -207,8 +207,7 @@ class _Counter:
         v, ranges, terms = self.v, self.v.ranges[other[0]][other[1]], list[tuple[Lit, int]]()
         if ranges is None:
             return terms
-        for k, (moment, at) in enumerate(ranges.freed):
-            freed = v.prices.range_bytes(*other, k, k + 1)
+        for (moment, at), freed in zip(ranges.freed, v.prices.piece_bytes(*other), strict=True):
             if not freed:
                 continue
             value = None

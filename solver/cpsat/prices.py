@@ -94,10 +94,22 @@ class Prices:
         sums, points = self.instance.unit_ticks[s, j], self.points[s]
         return int(sums[points[stop]] - sums[points[first]] + (self.instance.overhead[s] if first else 0)) // self.step
 
-    def range_bytes(self, s: int, j: int, first: int, stop: int) -> int:
-        """Bytes that the pieces [first:stop] of W(s, j) free."""
-        sums, points = self.instance.unit_bytes[s, j], self.points[s]
-        return int(sums[points[stop]] - sums[points[first]])
+    def alike(self, s: int, j: int) -> bool:
+        """Whether the pieces of W(s, j) from the second on take equally long, and free equally much but for rounding.
+
+        They may then be exchanged, so that their ranges run in order. The range with the first piece may not: where
+        cuts cost something it alone is free of that.
+        """
+        pieces = range(1, self.units[s])
+        ticks = {self.range_ticks(s, j, k, k + 1) for k in pieces}
+        freed = {int(np.diff(self.instance.unit_bytes[s, j][list(self.points[s])])[k]) for k in pieces}
+        return len(ticks) == 1 and self.exact and max(freed) - min(freed) <= 1
+
+    def piece_bytes(self, s: int, j: int) -> list[int]:
+        """Bytes that each piece of W(s, j) frees; of those that are `alike`, the first in order free a byte more where
+        rounding lets any of them, so that no order is left out."""
+        freed = np.diff(self.instance.unit_bytes[s, j][list(self.points[s])]).tolist()
+        return [freed[0], *sorted(freed[1:], reverse=True)] if self.units[s] > 1 and self.alike(s, j) else freed
 
 
 def kinds(instance: Instance) -> list[tuple[int, int]]:

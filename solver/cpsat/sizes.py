@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+from ortools.sat.python import cp_model
+
 from ..bounds.paths import PASS, F, paths
 from ..core.division import fewest
 from ..core.instance import Instance
 from ..core.problem import Problem
 from .prices import kinds
 from .variables import Variables
+from .work import chosen_backward
 
 LARGEST = 600
 """Most ops, of all micro-batches that may be there, for which sizes are chosen in the model."""
@@ -68,19 +72,20 @@ def division(v: Variables) -> None:
 def work_of_those_there(v: Variables) -> None:
     """From a rank's first start on there is time for all of its work, and for what follows its last backward."""
     prices = v.prices
-    if not prices.samples:
+    if not prices.samples or not prices.exact:
         return
     instance, ways = prices.instance, paths(prices.instance)
     for rank in range(instance.ranks):
         here = instance.rank == rank
         if not here.any():
             continue
-        work, passed = ((ways.ticks[F] + part) * here for part in (ways.whole, ways.ticks[PASS]))
         head, tail = int(ways.head[F][here].min()), int(ways.tail[PASS][here].min())
-        for rows, rest in ((work, 0), (passed, tail)):
-            terms = sum(
-                int(row.sum()) // prices.step * literal
-                for row, literal in zip(rows.T, v.present, strict=True)
-                if literal is not None
-            )
-            v.model.add(v.objective >= (head + rest) // prices.step + terms)
+        forward: list[cp_model.LinearExpr | int] = []
+        passed, whole = list(forward), list(forward)
+        for s, j in np.argwhere(here).tolist():
+            (there,) = v.here(j)
+            forward.append(int(prices.forward[s, j]) * there)
+            passed.append(int(ways.ticks[PASS, s, j]) // prices.step * there)
+            whole.append(chosen_backward(v, s, j))
+        v.model.add(v.objective >= head // prices.step + sum(forward) + sum(whole))
+        v.model.add(v.objective >= (head + tail) // prices.step + sum(forward) + sum(passed))

@@ -59,6 +59,9 @@ def add_ranges(v: Variables, s: int, j: int) -> Ranges:
     # In the hint, a range that is not there might start right after its I.
     until = v.backward_finish(s, j)[1]
     values = [at if of == a else until for a, (of, at) in enumerate(zip(first, begin, strict=True))] or [-1] * units
+    alike = prices.alike(s, j)
+    for a in range(2, units) if alike and first else ():
+        values[a] = values[a] if first[a] == a else values[a - 1]
     start = (v.weight[s][j], *(v.moment(f"{s}W{j}[{a}]", values[a]) for a in range(1, units)))
 
     chosen: dict[Range, cp_model.IntVar] = {}
@@ -83,7 +86,7 @@ def add_ranges(v: Variables, s: int, j: int) -> Ranges:
         model.add(freed[k][0] >= end)
         model.add(freed[k][0] <= done)
     for a in range(1, units):
-        model.add(start[a] >= end)
+        model.add(start[a] >= (start[a - 1] if alike and a > 1 else end))
     for (a, b), literal in chosen.items():
         ticks, name = prices.range_ticks(s, j, a, b), f"W{s}.{j}[{a}:{b}]"
         v.run(rank, start[a], ticks, literal, name)

@@ -184,4 +184,4 @@ def test_ranges_are_priced_as_the_simulator_does() -> None:
     assert [exact.range_ticks(0, 0, *part) for part in ((0, 3), (0, 1), (1, 3), (2, 3))] == [7, 1, 9, 7]
     assert coarse.step == 8
     assert [coarse.range_ticks(0, 0, *part) for part in ((0, 3), (1, 3))] == [14 // 8, 18 // 8]
-    assert [exact.range_bytes(0, 0, *part) for part in ((0, 3), (0, 1), (1, 2))] == [7, 1, 2]
+    assert exact.piece_bytes(0, 0) == [1, 2, 4]
