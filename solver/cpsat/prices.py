@@ -101,15 +101,17 @@ class Prices:
         cuts cost something it alone is free of that.
         """
         pieces = range(1, self.units[s])
+        if len(pieces) < 2:
+            return False
         ticks = {self.range_ticks(s, j, k, k + 1) for k in pieces}
         freed = {int(np.diff(self.instance.unit_bytes[s, j][list(self.points[s])])[k]) for k in pieces}
         return len(ticks) == 1 and self.exact and max(freed) - min(freed) <= 1
 
     def piece_bytes(self, s: int, j: int) -> list[int]:
-        """Bytes that each piece of W(s, j) frees; of those that are `alike`, the first in order free a byte more where
-        rounding lets any of them, so that no order is left out."""
-        freed = np.diff(self.instance.unit_bytes[s, j][list(self.points[s])]).tolist()
-        return [freed[0], *sorted(freed[1:], reverse=True)] if self.units[s] > 1 and self.alike(s, j) else freed
+        """Bytes that each piece of W(s, j) frees, at most: those that are `alike` are exchanged, so that rounding may
+        let each of them free the byte more."""
+        freed: list[int] = np.diff(self.instance.unit_bytes[s, j][list(self.points[s])]).tolist()
+        return freed if not self.alike(s, j) else [freed[0], *[max(freed[1:])] * (len(freed) - 1)]
 
 
 def kinds(instance: Instance) -> list[tuple[int, int]]:

@@ -185,3 +185,21 @@ def test_ranges_are_priced_as_the_simulator_does() -> None:
     assert coarse.step == 8
     assert [coarse.range_ticks(0, 0, *part) for part in ((0, 3), (1, 3))] == [14 // 8, 18 // 8]
     assert exact.piece_bytes(0, 0) == [1, 2, 4]
+
+
+def test_pieces_that_are_alike_are_exchanged_whatever_the_rounding_of_bytes() -> None:
+    data = {
+        "pipeline": {"ranks": 1},
+        "batch": {"samples": 1},
+        "costs": {"forward": 6, "backward_input": 4},
+        "memory": {"activation": 90, "retained": 0},
+    }
+    for retained, units, alike, freed in (
+        (82, [5, 4, 4, 4], True, [24, 20, 20, 20]),
+        (82, [5, 4, 4, 3], False, [25, 21, 20, 16]),
+        (8, [5, 3], False, [5, 3]),
+    ):
+        data["memory"]["retained"] = retained
+        scaled = prices(with_units(data, units, 1).instance((1,)))
+        assert scaled.alike(0, 0) is alike
+        assert scaled.piece_bytes(0, 0) == freed
