@@ -9,6 +9,7 @@ from dataclasses import replace
 from ..bounds import infeasible
 from ..core.division import divisions
 from ..core.errors import InputError
+from ..core.granularity import ALL, Granularity
 from ..core.problem import Problem
 
 MOST_COUNTS = 16
@@ -38,9 +39,9 @@ class Choices:
         Lower bound of the objective with given sizes; the least comes first.
     until
         Value of `time.monotonic()` after which no further uneven division is looked at.
-    uneven
-        Whether divisions other than near-uniform ones are allowed. They are where there is no near-uniform one that
-        fits in memory.
+    granularity
+        Without sizes, only near-uniform divisions are allowed, where there is one that fits in memory. Without fused
+        backwards, more memory is needed.
     """
 
     def __init__(
@@ -49,19 +50,20 @@ class Choices:
         sizes: Sizes | None,
         bound: Callable[[Sizes], int],
         until: float,
-        uneven: bool = True,
+        granularity: Granularity = ALL,
     ) -> None:
         self._problem, self._counts = problem, problem.uniform_counts()
-        self.complete, self.uneven = True, uneven
+        uneven = granularity.sizes
+        self.complete, self.uneven, self._fused = True, uneven, granularity.fused
         self._seen: set[int] = set()
         if sizes is not None or len(problem.sizes) == 1:
             self.looked_at, self.first = 1, [sizes or problem.default_sizes()]
             return
         known = dict.fromkeys(self._even())
-        fitting = [each for each in known if not infeasible(problem, each)]
+        fitting = [each for each in known if not self._infeasible(each)]
         if uneven or not fitting:
             more = dict.fromkeys([problem.fewest_sizes(), self._smallest()])
-            fitting += [each for each in more if each not in known and not infeasible(problem, each)]
+            fitting += [each for each in more if each not in known and not self._infeasible(each)]
             known |= more
         for each in self._uneven() if uneven else ():
             if len(known) >= MOST_DIVISIONS or time.monotonic() > until:
@@ -69,10 +71,13 @@ class Choices:
                 break
             if each not in known:
                 known[each] = None
-                if not infeasible(problem, each):
+                if not self._infeasible(each):
                     bound(each)
                     fitting.append(each)
         self.looked_at, self.first = len(known), sorted(fitting, key=bound)
+
+    def _infeasible(self, sizes: Sizes) -> bool:
+        return bool(infeasible(self._problem, sizes, fused=self._fused))
 
     def _even(self) -> Iterator[Sizes]:
         last, first = len(self._counts) - 1, min(MOST_COUNTS, len(self._counts))
@@ -106,7 +111,7 @@ class Choices:
                 if 0 <= index <= last and index not in self._seen:
                     self._seen.add(index)
                     division = self._problem.uniform_sizes(self._counts[index])
-                    if division not in self.first and not infeasible(self._problem, division):
+                    if division not in self.first and not self._infeasible(division):
                         self.looked_at += 1
                         self.first.append(division)
                         yield division

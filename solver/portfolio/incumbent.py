@@ -20,6 +20,8 @@ class Incumbent:
         self.problem, self.objective = request.problem, request.objective
         self.best: Timeline | None = None
         self.found_by = ""
+        self.told: int | None = None
+        """Value of the latest progress that was told."""
         self.floor = lower_bound(self.problem, self.objective)
         """Bound for every division of the batch."""
         self._bounds: dict[Sizes, int] = {}
@@ -86,7 +88,8 @@ class Incumbent:
             return
         assert not over_limit(timeline), "only schedules within the limits are kept; all else simulate has checked"
         self.best, self.found_by = timeline, found_by
-        if self._request.on_progress is not None:
+        if self._request.on_progress is not None and (self.told is None or value < self.told):
+            self.told = value
             bound, proven_for = self.proven()
             gap = value / bound - 1 if bound else (None if value else 0.0)
             self._request.on_progress(Progress(found_by, value, bound, gap, self._clock.elapsed, proven_for))

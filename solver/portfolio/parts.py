@@ -11,6 +11,7 @@ from ..core.schedule import Schedule
 from ..evaluate.limits import over_limit
 from ..evaluate.simulate import simulate
 from ..heuristics.one_by_one import one_by_one
+from ..heuristics.policy import fusing_helps
 from ..methods import Method
 from .choices import Choices
 from .incumbent import Incumbent
@@ -79,6 +80,14 @@ class Parts:
         self.reason = ""
 
     @property
+    def choosing(self) -> bool:
+        """Whether anything but the order is to be chosen."""
+        problem, free = self.problem, self.request.granularity
+        instance = problem.instance(self.request.sizes or problem.default_sizes())
+        cut = any(len(units) > 1 for units in problem.weight_units)
+        return (free.fused and fusing_helps(instance)) or (free.units and cut) or (free.sizes and self.dividing)
+
+    @property
     def dividing(self) -> bool:
         """Whether there is more than one way to divide the batch, and none is given."""
         return self.request.sizes is None and len(self.problem.sizes) > 1
@@ -87,8 +96,8 @@ class Parts:
         """Divisions of the batch to try, then those between the neighbours of the best."""
         at = self.at
         if self.choices is None:
-            uneven = self.request.granularity.sizes
-            self.choices = Choices(self.problem, self.request.sizes, at.bound_of, self.clock.point(LOOK_SHARE), uneven)
+            until, granularity = self.clock.point(LOOK_SHARE), self.request.granularity
+            self.choices = Choices(self.problem, self.request.sizes, at.bound_of, until, granularity)
         yield from tuple(self.choices.first)
         yield from self.choices.near(lambda: None if at.best is None else at.best.schedule.sizes)
 
@@ -188,7 +197,7 @@ class Parts:
         self._anneal_one(self.at.best.schedule.sizes, until, moves)
 
     @property
-    def _ops(self) -> int:
+    def ops(self) -> int:
         """Ops of the best schedule, were none fused and every weight gradient cut into its units."""
         return self._ops_of(self.at.best.schedule.microbatches) if self.at.best else 0
 
@@ -198,7 +207,7 @@ class Parts:
     @property
     def alone(self) -> bool:
         """Whether CP-SAT is left out, for the problem's size."""
-        return self.name == "auto" and self._ops > self._largest
+        return self.name == "auto" and self.ops > self._largest
 
     @property
     def _largest(self) -> int:
@@ -209,7 +218,7 @@ class Parts:
             return 1.0
         if self.alone:
             return ANNEAL_SHARE_ALONE if self.problem.limited else 1.0
-        ops = self._ops
+        ops = self.ops
         return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
 
     def _anneal_one(self, sizes: Sizes, until: float, moves: int | None) -> None:
@@ -252,7 +261,7 @@ class Parts:
         at, memory = self.at, self.problem.limited and self.request.objective == "makespan"
         if at.best is None or at.met or not memory or self.alone or self.request.deterministic:
             return
-        deadline = min(self.clock.part(BEAM_SHARE), time.monotonic() + self._ops / BEAM_OPS_PER_SECOND)
+        deadline = min(self.clock.part(BEAM_SHARE), time.monotonic() + self.ops / BEAM_OPS_PER_SECOND)
         found = beam(self.problem, at.best.schedule.sizes, deadline=deadline, known=at.value)
         if found is not None:
             at.take(found, "beam")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 
 from ..bounds import infeasible
 from ..core.errors import InputError
+from ..core.granularity import NONE
 from ..core.result import OVER_LIMIT, Result
 from ..evaluate.limits import in_unit, over_limit
 from ..evaluate.simulate import simulate
@@ -13,13 +16,17 @@ from ..evaluate.timeline import Timeline
 from ..methods import METHODS, Method
 from .incumbent import Incumbent
 from .parts import Parts
-from .request import Clock, Request
+from .request import Clock, Progress, Request
+
+ORDER_SHARE, ORDER_LEAST_S, ORDER_OPS_PER_SECOND = 0.15, 0.3, 500
+"""The search for the best order alone, where more is to be chosen: its share of the time that is left, and no more than
+a second for so many ops, though something in any case."""
 
 
 def run(request: Request) -> Result:
     """Run a method and put its answer together."""
     started = time.monotonic()
-    reason = infeasible(request.problem, request.sizes)
+    reason = infeasible(request.problem, request.sizes, fused=request.granularity.fused)
     if reason:
         took = time.monotonic() - started
         return Result(request.method.name, request.objective, None, 0, took, reason=reason, infeasible=True)
@@ -80,6 +87,8 @@ class _Run:
         if at.best is None:
             return  # only where fused backwards, which are not to be chosen, would be needed
         if name in ("auto", "cpsat", "anneal") and not at.met:
+            self._order_alone()
+        if name in ("auto", "cpsat", "anneal") and not at.met:
             if parts.dividing:
                 parts.divide()
             else:
@@ -91,6 +100,43 @@ class _Run:
             parts.anneal(1.0)
         if name in ("auto", "cpsat", "ilp") and not at.met:
             parts.prove()
+
+    def _order_alone(self) -> None:
+        """The same search with nothing to choose but the order: more freedom must not be a loss.
+
+        Against the clock it gets no more than it needs to be about done; where work is counted, as much as the rest.
+        """
+        request, clock, parts = self._request, self._clock, self._parts
+        if not parts.choosing:
+            return
+        limit = request.time_limit
+        if not clock.deterministic and request.iterations is None:
+            limit = min(ORDER_SHARE * clock.left, max(ORDER_LEAST_S, parts.ops / ORDER_OPS_PER_SECOND))
+            if limit <= 0:
+                return
+        tell = request.on_progress
+        found = run(
+            replace(
+                request,
+                problem=NONE.restricted(request.problem),
+                granularity=NONE,
+                time_limit=limit,
+                on_progress=None if tell is None else lambda progress: self._pass_on(progress, tell),
+            )
+        )
+        if found.timeline is not None:
+            self._at.take(found.schedule, found.found_by)
+        if found.interrupted:
+            raise KeyboardInterrupt
+
+    def _pass_on(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
+        """Tell of progress without choices where it is progress, too; what is proven without them need not hold."""
+        at = self._at
+        if at.value is None or progress.value < at.value:
+            at.told = progress.value
+            gap = progress.value / at.floor - 1 if at.floor else None
+            elapsed = self._clock.elapsed
+            tell(Progress(progress.found_by, progress.value, at.floor, gap, elapsed))
 
     def _only(self, method: Method) -> None:
         """A heuristic by name: with its best division of the batch, or why its schedule does not fit."""

@@ -236,7 +236,7 @@ def orders(samples: int, sizes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 def test_progress_says_what_its_bound_holds_for() -> None:
     seen: list[Progress] = []
-    result = solve(affine(40, 12, [1, 2, 3, 4]), time_limit=10, on_progress=seen.append)
+    result = solve(affine(40, 12, [1, 2, 3, 4]), "anneal", time_limit=2, on_progress=seen.append)
     assert result.proven_for == "sizes"
     assert seen[-1].proven_for == "sizes"
 

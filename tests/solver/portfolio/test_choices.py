@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import Problem
 from adaptpipe.solver.core.division import divisions
+from adaptpipe.solver.core.granularity import ALL, NONE
 from adaptpipe.solver.portfolio.choices import Choices
 
 
@@ -26,7 +27,7 @@ def problem(samples: int, sizes: tuple[int, ...], **memory: Any) -> Problem:
 
 
 def choices(of: Problem, uneven: bool) -> Choices:
-    return Choices(of, None, lambda sizes: len(sizes), time.monotonic() + 60, uneven)
+    return Choices(of, None, lambda sizes: len(sizes), time.monotonic() + 60, ALL if uneven else NONE)
 
 
 @given(st.integers(1, 12), st.sampled_from([(1, 2, 3), (1, 4), (2, 3, 5), (1, 2, 4, 8)]))
