@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle, islice
 from random import Random
 
 from ..anneal import anneal
@@ -27,11 +28,21 @@ from .walk import Found, walk
 SCREEN_SHARE, WALK_SHARE = 0.15, 0.4
 """Shares of the time for looking at many divisions, and for changing the best of them together with policies."""
 
-WALKS = ((4, 0.1), (2, 0.3))
-"""Rounds of walks: how many of the best divisions go on, each with which share of the walks' time."""
+SHORT_SHARE, SHORT_RUNS, MOST_WALKS = 0.6, 2_000, 48
+"""Share of the walks' time for short ones, runs of the greedy in each (fewer where that would leave less than `LONG`
+walks), and their number at most. Where a walk leads is much a matter of luck, so that many short ones are better than a
+few long ones."""
 
-ROUNDS = ((3, 0.1), (2, 0.15), (1, 0.2), (1, 0.2))
-"""Rounds of annealing and resizing in turns: how many of the best divisions, each with which share of the time left."""
+STARTS, STARTS_EVEN = 12, 4
+"""Divisions that short walks start from, best ones first; fewer where only near-uniform ones are allowed, as
+these differ more."""
+
+LONG = 8
+"""The best short walks, which go on in what is left of the walks' time."""
+
+ROUNDS = ((8, 0.05), (3, 0.1), (1, 0.15), (1, 0.15))
+"""Rounds of annealing and resizing in turns: how many of the best divisions, each with which share of the time left.
+The greedy's value says little of what annealing makes of a schedule, so the first round has many."""
 
 RESIZE_SHARE = 0.15
 """Share of a round's time in which sizes change and not the order."""
@@ -136,9 +147,9 @@ class _Search:
         """Whether the target is reached."""
         return self._least is not None and self._least <= self._target
 
-    def best(self) -> tuple[Schedule, ...]:
+    def best(self, number: int = KEPT) -> tuple[Schedule, ...]:
         """The best schedules."""
-        return tuple(schedule for _, schedule in sorted(self._schedules.values(), key=lambda each: each[0])[:KEPT])
+        return tuple(schedule for _, schedule in sorted(self._schedules.values(), key=lambda each: each[0])[:number])
 
     def take(self, schedule: Schedule) -> None:
         """Keep a schedule if it is the best of its division and within the limits."""
@@ -170,8 +181,13 @@ class _Search:
         found = screen.best()
         self._decode(trial, found[:KEPT])
         if found:
-            end = point(SCREEN_SHARE + WALK_SHARE)
-            self._decode(trial, self._walks(trial, found, part(WALK_SHARE), point(SCREEN_SHARE), end)[:KEPT])
+            took, tries = time.monotonic() - began, trial.runs
+            left = part(WALK_SHARE)
+            if deadline is not None and runs is None:
+                left = int(tries * max(0.0, WALK_SHARE * (deadline - began)) / max(took, 1e-9))
+            assert left is not None, "a search has an end"
+            short = max(LONG, min(MOST_WALKS, int(SHORT_SHARE * left / SHORT_RUNS)))
+            self._decode(trial, self._walks(trial, found, short, part(WALK_SHARE), point(SCREEN_SHARE + WALK_SHARE)))
         rest = 1 - SCREEN_SHARE - WALK_SHARE
         self._polish(None if iterations is None else int(rest * iterations), deadline)
 
@@ -181,36 +197,36 @@ class _Search:
             if trial.value(each.policy) is not None:
                 self.take(trial.schedule())
 
-    def _walks(
-        self, trial: Trial, found: list[Found], runs: int | None, begin: float | None, end: float | None
-    ) -> list[Found]:
-        """Change the best divisions and their policies."""
+    def _walks(self, trial: Trial, found: list[Found], short: int, runs: int | None, end: float | None) -> list[Found]:
+        """Change the best divisions and their policies; the best that come of it, each of another division."""
         instance = Instance(self._problem, found[0].sizes)
         free = replace(
             self._granularity,
             fused=self._granularity.fused and fusing_helps(instance),
             sizes=self._granularity.sizes and len(trial.problem.sizes) > 1,
         )
-        random = Random(self._seed)
-        for number, share in WALKS:
-            ahead = found[:number]
+        random, began = Random(self._seed), time.monotonic()
+        starts = STARTS if free.sizes else STARTS_EVEN
+        for number, share in ((short, SHORT_SHARE / short), (LONG, (1 - SHORT_SHARE) / LONG)):
+            ahead = list(islice(cycle(found[:starts]), number))
             for index, each in enumerate(ahead):
                 if self.met:
-                    return found
-                deadline = None
-                if begin is not None and end is not None:
-                    begin = deadline = min(end, max(begin, time.monotonic()) + share * (end - begin))
-                for better in walk(trial, each, free, random, None if runs is None else int(runs * share), deadline):
+                    break
+                tries = None if runs is None else int(runs * share)
+                deadline = None if end is None else min(end, time.monotonic() + share * (end - began))
+                for better in walk(trial, each, free, random, tries, deadline):
                     ahead[index] = better
-            found = sorted([*ahead, *found], key=lambda each: each.value)
-            found = list({each.sizes: each for each in reversed(found)}.values())[::-1]
-        return found
+            best: dict[Sizes, Found] = {}
+            for each in sorted([*ahead, *found], key=lambda each: each.value):
+                best.setdefault(each.sizes, each)
+            found, starts = list(best.values()), LONG
+        return found[:LONG]
 
     def _polish(self, iterations: int | None, deadline: float | None) -> None:
         """Anneal and resize in turns."""
         left = 1.0
         for index, (number, share) in enumerate(ROUNDS):
-            for schedule in self.best()[:number]:
+            for schedule in self.best(number):
                 if self.met or (deadline is not None and time.monotonic() >= deadline):
                     return
                 moves = None if iterations is None else int(iterations * share)
