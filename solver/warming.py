@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ def is_warm() -> bool:
     from .evaluate.kernel import earliest
     from .heuristics.greedy_kernel import run
     from .robust.kernel import settle
+    from .sizes.resize_kernel import anneal as resize
 
-    entries: tuple[Any, ...] = (earliest, run, anneal, step, step_back, expand, settle)
+    entries: tuple[Any, ...] = (earliest, run, anneal, step, step_back, expand, settle, resize)
     return all(any(Path(each.stats.cache_path).glob(f"*.{each.__name__}-*.nbi")) for each in entries)
 
 
@@ -32,16 +34,9 @@ def warm_up() -> None:
     from .evaluate.noise import Noise
     from .heuristics.greedy import greedy
     from .robust import robust
+    from .sizes import resize
 
-    problem = Problem.from_dict(
-        {
-            "pipeline": {"ranks": 3, "placement": "v"},
-            "batch": {"samples": 5},
-            "costs": {"forward": 93, "backward_input": 91, "backward_weight": 47},
-            "links": {"latency": 6},
-            "memory": {"activation": 201, "retained": 74, "limit": 804},
-        }
-    )
+    problem, several = _problem(1), _problem(1, 2)
     sizes, far = problem.default_sizes(), time.monotonic() + 3600
     lower_bound(problem, "makespan"), lower_bound(problem, "span")
     start = greedy(problem, deadline=0.0)
@@ -50,3 +45,19 @@ def warm_up() -> None:
     tight_bound(problem, sizes, deadline=far, known=10**6)
     beam(problem, sizes, width=10, deadline=far)
     robust(problem, start, "makespan", Noise(), iterations=10)
+    resize(several, replace(start, sizes=several.default_sizes()), iterations=10)
+
+
+def _problem(*sizes: int) -> Problem:
+    def cost(each: int) -> dict[str, int]:
+        return {"fixed": 0, "per_sample": each}
+
+    return Problem.from_dict(
+        {
+            "pipeline": {"ranks": 3, "placement": "v"},
+            "batch": {"samples": 5, "microbatch_sizes": list(sizes)},
+            "costs": {"forward": cost(93), "backward_input": cost(91), "backward_weight": cost(47)},
+            "links": {"latency": 6},
+            "memory": {"activation": cost(201), "retained": cost(74), "limit": 804},
+        }
+    )
