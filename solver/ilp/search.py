@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from ..core.errors import InputError
+from ..core.granularity import ALL, Granularity
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
@@ -62,6 +63,7 @@ def solve_ilp(
     on_incumbent: OnIncumbent | None = None,
     *,
     sizes: tuple[int, ...] | None = None,
+    granularity: Granularity = ALL,
     backend: Literal["highs", "cbc"] = "highs",
     on_note: Callable[[str], None] | None = None,
 ) -> tuple[Schedule | None, int, bool]:
@@ -88,6 +90,8 @@ def solve_ilp(
         Told of each better schedule.
     sizes
         Samples of each micro-batch; None: the hint's, or the problem's default.
+    granularity
+        Whether backwards may be fused; units and sizes are not the program's to choose.
     backend
         "highs", or "cbc".
     on_note
@@ -105,7 +109,7 @@ def solve_ilp(
     """
     run = backend_of(backend)
     sizes = sizes or (hint.sizes if hint is not None else problem.default_sizes())
-    search = _Search(problem, objective, sizes, hint, bound, on_incumbent)
+    search = _Search(problem, objective, sizes, granularity, hint, bound, on_incumbent)
     note = search.run(run, deadline, workers, seed)
     if note and on_note is not None:
         on_note(note)
@@ -120,12 +124,14 @@ class _Search:
         problem: Problem,
         objective: Objective,
         sizes: tuple[int, ...],
+        granularity: Granularity,
         hint: Schedule | None,
         bound: int,
         on_incumbent: OnIncumbent | None,
     ) -> None:
         self.problem, self.objective = problem, objective
-        self.sets = Sets(prices(problem.instance(sizes), LONGEST))
+        free = Granularity(fused=granularity.fused, units=False, sizes=False)
+        self.sets = Sets(prices(problem.instance(sizes), LONGEST, free))
         self.best, self.bound, self.infeasible = hint, bound, False
         self.value = None if hint is None else simulate(problem, hint).value(objective)
         self._report = on_incumbent

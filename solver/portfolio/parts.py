@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 
 from ..core.errors import InputError
 from ..core.schedule import Schedule
@@ -15,6 +14,7 @@ from ..heuristics.policy import fusing_helps
 from ..methods import Method
 from .choices import Choices
 from .incumbent import Incumbent
+from .proofs import by_cpsat, by_ilp, prove_every_division
 from .request import Clock, Request, Sizes
 
 LARGEST_MODEL = 2500
@@ -268,7 +268,8 @@ class Parts:
 
     def prove(self) -> None:
         """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
-        self._prove_division()
+        if self.dividing and self.request.granularity.sizes and self.name != "ilp" and not self.clock.late:
+            prove_every_division(self.request, self.at, self.clock.part(DIVISION_SHARE))
         at, best = self.at, self.at.best
         rest = [sizes for sizes in self.promising() if best is None or sizes != best.schedule.sizes]
         choices = ([] if best is None else [best.schedule.sizes]) + rest
@@ -286,75 +287,7 @@ class Parts:
             if self.clock.late:
                 return
             deadline = self.clock.part(1.0 if index == len(choices) - 1 else 0.5)
-            schedule, bound = self._ilp(sizes, deadline) if self.name == "ilp" else self._cpsat(sizes, deadline)
-            at.raise_bound(sizes, bound)
-            if schedule is not None:
-                at.take(schedule, "ilp" if self.name == "ilp" else "cpsat")
-
-    def _prove_division(self) -> None:
-        """CP-SAT with the sizes as variables, where the problem is small enough: what it proves holds for all."""
-        from ..cpsat import solve_cpsat
-
-        at, request = self.at, self.request
-        free = self.dividing and request.granularity.sizes
-        if at.best is None or at.met or self.name == "ilp" or not free or self.clock.late:
-            return
-        solve_cpsat(
-            self.problem,
-            request.objective,
-            at.best.schedule,
-            at.floor,
-            self.clock.part(DIVISION_SHARE),
-            request.workers,
-            request.seed,
-            lambda found, _: at.take(found, "cpsat"),
-            request.deterministic,
-            granularity=request.granularity,
-            budget=DIVISION_SHARE * request.time_limit if request.deterministic else float("inf"),
-            on_bound=at.raise_floor,
-        )
-
-    def _cpsat(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
-        from ..cpsat import solve_cpsat
-
-        at, request = self.at, self.request
-        schedule, bound, _ = solve_cpsat(
-            self.problem,
-            request.objective,
-            at.schedule_of(sizes),
-            at.bound_of(sizes),
-            deadline,
-            request.workers,
-            request.seed,
-            lambda found, _: at.take(found, "cpsat"),
-            request.deterministic,
-            sizes=sizes,
-            budget=request.time_limit if request.deterministic else float("inf"),
-            on_note=lambda text: self._note(f"CP-SAT was left out: {text}"),
-            granularity=request.granularity,
-            on_bound=partial(at.raise_bound, sizes),
-        )
-        return schedule, bound
-
-    def _ilp(self, sizes: Sizes, deadline: float) -> tuple[Schedule | None, int]:
-        from ..ilp import solve_ilp
-
-        at, request = self.at, self.request
-        if request.deterministic:  # it has no measure of its work: the limit is one of time here
-            deadline = time.monotonic() + request.time_limit
-        schedule, bound, _ = solve_ilp(
-            self.problem,
-            request.objective,
-            at.schedule_of(sizes),
-            at.bound_of(sizes),
-            deadline,
-            request.workers,
-            request.seed,
-            lambda found, _: at.take(found, "ilp"),
-            sizes=sizes,
-            on_note=self._note,
-        )
-        return schedule, bound
+            (by_ilp if self.name == "ilp" else by_cpsat)(self.request, at, sizes, deadline, self._note)
 
     def _note(self, text: str) -> None:
         self.reason = text
