@@ -19,7 +19,7 @@ import typer
 from adaptpipe.solver import AdaptPipeError, InputError, NoAnswerError
 
 if TYPE_CHECKING:
-    from adaptpipe.solver import Problem, Schedule, Timeline
+    from adaptpipe.solver import Problem, Timeline
 
 NO, USAGE, RANK_FAILED, INTERRUPTED = 1, 2, 3, 130
 """Exit codes other than 0: the answer is no; bad input or usage; a rank failed; interrupted."""
@@ -242,8 +242,11 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
         ("span bubble", f"{timeline.span_bubble:.2%}"),
         ("utilisation", f"{timeline.utilisation:.2%}"),
         ("messages", f"{timeline.messages:,}"),
-        ("micro-batches", f"{timeline.schedule.microbatches} of {sizes_text(timeline.schedule)} samples"),
-        ("backwards", f"{timeline.schedule.fused:.0%} fused, {timeline.schedule.cut:.0%} with W in several ranges"),
+        ("micro-batches", f"{timeline.schedule.microbatches}, of size {sizes_text(timeline.schedule.sizes)}"),
+        (
+            "backwards",
+            f"{timeline.schedule.fused_share:.0%} fused, {timeline.schedule.cut_share:.0%} with W in several ranges",
+        ),
         ("peak memory", peaks(problem, timeline.peak_memory)),
     ]
     if problem.limited:
@@ -251,25 +254,24 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
     return rows
 
 
-MOST_RUNS = 16
+MOST_RUNS = 24
 """Runs of equal micro-batch sizes beyond which only the least and the largest are shown."""
 
 
-def sizes_text(schedule: Schedule, longest: int = MOST_RUNS) -> str:
-    """Micro-batch sizes as text: runs of equal ones where they are few, else from the least to the largest.
+def sizes_text(sizes: Sequence[int], most: int = MOST_RUNS) -> str:
+    """Micro-batch sizes in order, runs of equal ones as "(3 times)"; from least to largest where there are many runs.
 
     Examples
     --------
-    >>> from adaptpipe.solver import Schedule, place
-    >>> sizes_text(Schedule(place("linear", 1), (1, 2, 4, 4, 4), ((),)))
-    '1, 2, 4 x 3'
+    >>> sizes_text((1, 2, 4, 4, 4)), sizes_text((1, 2, 4), 1)
+    ('1, 2, 4 (3 times)', '1 to 4')
     """
-    runs = [(size, len(list(run))) for size, run in groupby(schedule.sizes)]
+    runs = [(size, len(list(run))) for size, run in groupby(sizes)]
     if len(runs) == 1:
         return str(runs[0][0])
-    if len(runs) > longest:
-        return f"{min(schedule.sizes)} to {max(schedule.sizes)}"
-    return ", ".join(str(size) if count == 1 else f"{size} x {count}" for size, count in runs)
+    if len(runs) > most:
+        return f"{min(sizes)} to {max(sizes)}"
+    return ", ".join(str(size) if count == 1 else f"{size} ({count} times)" for size, count in runs)
 
 
 def peaks(problem: Problem, values: Sequence[int | None]) -> str:

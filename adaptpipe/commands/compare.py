@@ -116,9 +116,9 @@ def _print(problem: Problem, results: tuple[Result, ...]) -> None:
                 in_unit(max(timeline.peak_memory), problem.memory.unit),
                 f"{timeline.messages:,}",
                 str(problem.placement.directions),
-                sizes_text(timeline.schedule, 1),
-                f"{timeline.schedule.fused:.0%}",
-                f"{timeline.schedule.cut:.0%}",
+                sizes_text(timeline.schedule.sizes, 1),
+                f"{timeline.schedule.fused_share:.0%}",
+                f"{timeline.schedule.cut_share:.0%}",
                 "unknown" if result.gap is None else f"{result.gap:.2%}",
                 f"{result.time_s:.2f} s",
             ]

@@ -31,7 +31,10 @@ from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve
 
 from .run_file import RunSpec
-from .worth import Worth, worth
+from .worth import Worth, choices, worth
+
+WORTH_S = 20.0
+"""Most seconds of each search with fewer choices: the other ranks wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +199,17 @@ def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Wort
         raise NoAnswerError(f"baseline {spec.baseline_name}: {over[0].message}; raise memory_limit")
     if granularity == NONE or find_method(spec.method).build is not None:
         return problem, baseline, ours, None
-    _tell(0, f"solving with fewer choices for at most {spec.time_limit:g} s, to tell what they are worth")
-    return problem, baseline, ours, worth(problem, ours, spec.time_limit)
+    again = min(spec.time_limit, WORTH_S)
+    kinds = len(choices(problem, granularity))
+    _tell(
+        0, f"solving with fewer choices, {1 + kinds * (kinds > 1)} times for at most {again:g} s: what are they worth?"
+    )
+    found = worth(
+        problem,
+        ours,
+        lambda fewer: solve(problem, spec.method, objective=spec.objective, time_limit=again, granularity=fewer),
+    )
+    return problem, baseline, ours, found
 
 
 def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoAnswerError | None:

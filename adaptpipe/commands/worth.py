@@ -2,70 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from statistics import median_high
 
 from adaptpipe.solver import Affine, Granularity, Problem, Result
-from adaptpipe.solver.core.granularity import ALL, NONE
+from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import Cost, price
-from adaptpipe.solver.solving import solve
 
 from .common import sizes_text
 
-KINDS = {
-    "fused backwards": Granularity(fused=True, units=False, sizes=False),
-    "W in ranges": Granularity(fused=False, units=True, sizes=False),
-    "sizes": Granularity(fused=False, units=False, sizes=True),
-}
-"""Each kind of choice by itself."""
+NAMES = {"fused": "fused backwards", "units": "W in ranges", "sizes": "sizes"}
+"""The kinds of choice, for people."""
+
+Solve = Callable[[Granularity], Result]
+"""Answer of the same search, in the same time, with another granularity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """Predicted objective values, in ticks.
+    """Objective values as planned, in ticks.
 
     Parameters
     ----------
     order
-        Of the best schedule whose order alone was chosen: whole micro-batches of near-equal size, every backward split.
+        Of the best schedule found whose order alone was chosen: whole micro-batches of near-equal size, every backward
+        split.
     each
-        With one kind of choice beside the order: (name, value).
+        With one kind of choice beside the order, by its name in `Granularity`.
     chosen
         Of the schedule itself.
-    seconds
-        What each search but the schedule's own was given.
     """
 
     order: int
-    each: tuple[tuple[str, int], ...]
+    each: Mapping[str, int]
     chosen: int
-    seconds: float
 
 
-def worth(problem: Problem, result: Result, time_limit: float) -> Worth | None:
-    """Solve again with fewer choices; None where the order alone gives no schedule within the limits."""
-    kinds = _choices(problem)
-    seconds = time_limit / (len(kinds) + 1)
-
-    def value(granularity: Granularity) -> int | None:
-        return solve(problem, objective=result.objective, time_limit=seconds, granularity=granularity).value
-
-    order, chosen = value(NONE), result.value
+def worth(problem: Problem, result: Result, solve: Solve) -> Worth | None:
+    """Search again with fewer choices; None where the order alone gives no schedule within the limits."""
+    kinds = choices(problem, result.granularity)
+    order, chosen = solve(NONE).value, result.value
     if order is None or chosen is None:
         return None
-    # With one kind only, choosing it is what the schedule did.
-    only = len(kinds) == 1 and result.granularity == ALL
-    each = [(name, chosen if only else value(KINDS[name])) for name in kinds]
-    return Worth(order, tuple((name, min(order, found)) for name, found in each if found), chosen, seconds)
+    each = {}
+    for kind in kinds:
+        # The only kind that may be chosen is what the schedule did.
+        found = chosen if len(kinds) == 1 else solve(Granularity.parse(kind)).value
+        if found is not None:
+            each[kind] = min(order, found)
+    return Worth(order, each, chosen)
 
 
-def _choices(problem: Problem) -> list[str]:
+def choices(problem: Problem, granularity: Granularity) -> list[str]:
+    """The kinds of choice that a problem offers and a granularity allows."""
     there = {
-        "fused backwards": problem.backward is not None,
-        "W in ranges": any(len(units) > 1 for units in problem.weight_units),
+        "fused": problem.backward is not None,
+        "units": any(len(units) > 1 for units in problem.weight_units),
         "sizes": len(problem.sizes) > 1,
     }
-    return [name for name, exists in there.items() if exists]
+    return [each.name for each in fields(Granularity) if there[each.name] and getattr(granularity, each.name)]
 
 
 def lines(result: Result, found: Worth | None) -> list[str]:
@@ -73,13 +69,16 @@ def lines(result: Result, found: Worth | None) -> list[str]:
     assert result.timeline is not None
     problem, schedule = result.timeline.problem, result.timeline.schedule
     text = [
-        f"granularity chosen: {schedule.microbatches} micro-batches of size {sizes_text(schedule)}, "
-        f"{schedule.fused:.0%} of the backwards fused, {schedule.cut:.0%} of the weight gradients cut"
+        f"granularity chosen: {schedule.microbatches} micro-batches, of size {sizes_text(schedule.sizes)}; "
+        f"{schedule.fused_share:.0%} of the backwards fused, {schedule.cut_share:.0%} of the weight gradients cut"
     ]
     if found is not None and found.order:
-        alone = [f"{name} {found.order:,} to {value:,} ({_gain(found.order, value)})" for name, value in found.each]
+        alone = [
+            f"{NAMES[kind]} {found.order:,} to {value:,} ({_gain(found.order, value)})"
+            for kind, value in found.each.items()
+        ]
         text.append(
-            f"worth, predicted {result.objective} in {problem.unit}: order alone {found.order:,}, as chosen "
+            f"worth, planned {result.objective} in {problem.unit}: order alone {found.order:,}, as chosen "
             f"{found.chosen:,} ({_gain(found.order, found.chosen)}); by itself: {'; '.join(alone) or 'no other choice'}"
         )
     text.append(f"because {_prices(problem, median_high(schedule.sizes))}")
@@ -101,9 +100,8 @@ def _prices(problem: Problem, size: int) -> str:
     if any(len(units) > 1 for units in problem.weight_units) and weight:
         parts.append(f"a further range of W costs {sum(problem.overhead) / weight:.1%} of W")
     if len(problem.sizes) > 1:
-        parts.append(
-            f"{_fixed_share((*problem.forward, *problem.backward_input), size):.0%} of F and I is fixed at size {size}"
-        )
+        share = _fixed_share((*problem.forward, *problem.backward_input), size)
+        parts.append(f"{share:.0%} of F and I is fixed at size {size}")
     return ", ".join(parts) or "the problem has one size of everything"
 
 

@@ -1,6 +1,6 @@
 """The granularity study: what fused backwards, ranges of weight units and micro-batch sizes are worth.
 
-    python -m benchmarks.granularity                          # everything
+    python -m benchmarks.granularity                          # every set
     python -m benchmarks.granularity --set fixed --time-limit 10
     python -m benchmarks.granularity --only 'v *'             # cases by name
     python -m benchmarks.granularity --executed               # predicted gain beside the measured one, on this machine
@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -37,13 +38,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns its exit code."""
     options = _options(arguments)
     kept: Path = options.results
-    book = read(kept)
+    try:
+        book = read(kept)
+    except msgspec.MsgspecError as error:
+        _say(f"{kept}: not the results of this study: {error}; name another file with --results")
+        return 2
+    if not options.time_limit > 0:
+        _say(f"--time-limit: {options.time_limit:g} is not a positive number of seconds")
+        return 2
     code = 0
     if options.executed:
-        from .executed import run_all
-
-        book.executed.update(run_all(_say))
-        write(kept, book)
+        if options.set or options.only != "*":
+            _say("--executed: it has cases of its own; leave --set and --only out")
+            return 2
+        code = _execute_all(book, kept)
     elif not options.report:
         chosen = [(rows, case) for rows in SETS for case in rows.cases]
         chosen = [(rows, case) for rows, case in chosen if rows.name in (options.set or [rows.name])]
@@ -52,9 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"--only: no case is named {options.only!r}")
             return 2
         code = _solve_all(chosen, book, options)
-    if book.studies:
-        for path in report(book, kept.with_suffix(".md"), kept.with_suffix(".svg")):
-            _say(f"wrote {path}")
+    if not (book.studies or book.executed):
+        _say(f"{kept}: there are no results to report")
+        return code or 2
+    for path in report(book, kept.with_suffix(".md"), kept.with_suffix(".svg")):
+        _say(f"wrote {path}")
     return code
 
 
@@ -83,8 +93,8 @@ def study(rows: CaseSet, case: Case, time_limit: float, workers: int, seed: int,
             found_by=result.found_by,
             time_s=round(result.time_s, 2),
             sizes=schedule.sizes,
-            fused=round(schedule.fused, 4),
-            cut=round(schedule.cut, 4),
+            fused=round(schedule.fused_share, 4),
+            cut=round(schedule.cut_share, 4),
         )
     return Study(
         case=case.name,
@@ -96,6 +106,19 @@ def study(rows: CaseSet, case: Case, time_limit: float, workers: int, seed: int,
         seed=seed,
         answers=answers,
     )
+
+
+def _execute_all(book: Book, kept: Path) -> int:
+    from .executed import execute
+
+    try:
+        for name, run in execute(_say):
+            book.executed[name] = run
+            write(kept, book)
+    except KeyboardInterrupt:
+        _say(f"interrupted; what was executed is kept in {kept}")
+        return 130
+    return 0
 
 
 def _solve_all(chosen: Sequence[tuple[CaseSet, Case]], book: Book, options: argparse.Namespace) -> int:

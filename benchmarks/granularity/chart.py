@@ -19,6 +19,8 @@ COLOURS = {"fused": "#c2571a", "units": "#8a6fb0", "sizes": "#3b7dbd", "all": "#
 
 def draw(panels: Sequence[tuple[CaseSet, Sequence[Study]]], path: Path) -> None:
     """Write the chart; the file's ending says the format."""
+    if not panels:
+        return
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
     with rc_context({"svg.hashsalt": "adaptpipe", "font.size": 8, "svg.fonttype": "none"}):
@@ -39,9 +41,9 @@ def _panel(axes: Axes, rows: CaseSet, found: Sequence[Study]) -> None:
     width = 0.8 / len(rows.kinds)
     for index, kind in enumerate(rows.kinds):
         gains = [gain(study, kind) for study in found]
-        at = [place + (index - (len(rows.kinds) - 1) / 2) * width for place in range(len(found))]
-        heights = [0.0 if value is None else 100 * value for value in gains]
-        axes.bar(at, heights, width * 0.92, color=COLOURS[kind], label=NAMES[kind])
+        there = [(place, 100 * value) for place, value in enumerate(gains) if value is not None]
+        at = [place + (index - (len(rows.kinds) - 1) / 2) * width for place, _ in there]
+        axes.bar(at, [height for _, height in there], width * 0.92, color=COLOURS[kind], label=NAMES[kind])
     names = [study.case.removeprefix("linear ").replace(" fused", "\nfused") for study in found]
     axes.set_xticks(range(len(found)), names, fontsize=5.5, rotation=25, ha="right")
     axes.axhline(0, color="#555555", linewidth=0.6)

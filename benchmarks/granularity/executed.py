@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,9 +35,8 @@ SEARCH_S = 20.0
 RUN_FILE = Path(__file__).parents[2] / "examples" / "gpt-text.toml"
 
 
-def run_all(tell: Callable[[str], None]) -> dict[str, Executed]:
-    """Execute every case; by name."""
-    found = {}
+def execute(tell: Callable[[str], None]) -> Iterator[tuple[str, Executed]]:
+    """Execute every case, one after the other; with their names."""
     tell("timing messages between 8 emulated ranks")
     message_s = message_seconds(8)
     for case in EMULATED:
@@ -46,16 +45,17 @@ def run_all(tell: Callable[[str], None]) -> dict[str, Executed]:
         problem = with_latency(case.problem(), message_s, SECONDS_PER_TICK)
         before, after = _plans(problem)
         turns = executed(problem, before.schedule, after.schedule, pairs=PAIRS, seconds_per_tick=SECONDS_PER_TICK)
-        found[case.name] = _kept(name, turns, after)
-        tell(_line(found[case.name]))
+        run = _kept(name, turns, after)
+        tell(_line(run))
+        yield case.name, run
     spec = load_run(RUN_FILE)
     name = f"trained: {RUN_FILE.name}, {spec.ranks} ranks"
     tell(name)
     problem = profiled(spec)
     before, after = _plans(problem)
-    found[RUN_FILE.name] = _kept(name, trained(spec, problem, before.schedule, after.schedule, pairs=PAIRS), after)
-    tell(_line(found[RUN_FILE.name]))
-    return found
+    run = _kept(name, trained(spec, problem, before.schedule, after.schedule, pairs=PAIRS), after)
+    tell(_line(run))
+    yield RUN_FILE.name, run
 
 
 def _plans(problem: Problem) -> tuple[Result, Result]:
@@ -78,7 +78,7 @@ def _kept(what: str, turns: Turns, after: Result) -> Executed:
         predicted_gain=turns.predicted_gain,
         gain=turns.gain,
         quartiles=turns.quartiles,
-        chosen=chosen(after.schedule.sizes, after.schedule.fused, after.schedule.cut),
+        chosen=chosen(after.schedule.sizes, after.schedule.fused_share, after.schedule.cut_share),
     )
 
 

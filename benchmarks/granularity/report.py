@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from pathlib import Path
+
+from adaptpipe.commands.common import sizes_text
 
 from .cases import SETS, CaseSet
 from .raw import Answer, Book, Study
@@ -51,7 +52,8 @@ def text(book: Book, chart: str) -> str:
     present = [(rows, found) for rows in SETS if (found := of(rows, book))]
     lines = ["# What granularity is worth", "", "Made by `python -m benchmarks.granularity`.", ""]
     lines += [*_machines([study for _, found in present for study in found]), ""]
-    lines += [f"![gain by kind]({chart})", "", NOTES]
+    if present:
+        lines += [f"![gain by kind]({chart})", "", NOTES]
     for rows, found in present:
         lines += [f"## {rows.title}", "", rows.about, "", *_table(rows, found), ""]
     lines += _executed(book)
@@ -91,11 +93,7 @@ def _gap(answer: Answer) -> str:
 
 def chosen(sizes: tuple[int, ...], fused: float, cut: float) -> str:
     """The pieces of a schedule: sizes as runs, shares of fused backwards and of cut weight gradients."""
-    runs = [(size, len(list(run))) for size, run in groupby(sizes)]
-    text = " ".join(str(size) if count == 1 else f"{size}x{count}" for size, count in runs)
-    if len(runs) > 24:
-        text = f"{len(sizes)} of {min(sizes)} to {max(sizes)}"
-    return f"{text}; {fused:.0%} fused, {cut:.0%} cut"
+    return f"{len(sizes)}: {sizes_text(sizes)}; {fused:.0%} fused, {cut:.0%} cut"
 
 
 def _executed(book: Book) -> list[str]:

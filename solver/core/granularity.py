@@ -42,8 +42,11 @@ class Granularity:
             With the names that there are.
         """
         names = [each.name for each in fields(cls)]
-        chosen = {"all": names, "none": []}.get(text.strip(), [part.strip() for part in text.split(",")])
+        parts = [part.strip().casefold() for part in text.split(",")]
+        chosen = {"all": names, "none": []}.get(",".join(parts), parts)
         for name in chosen:
+            if name in ("all", "none"):
+                raise InputError(f"granularity: {name!r} stands alone; write it, or some of {', '.join(names)}")
             if name not in names:
                 raise InputError(f"granularity: {name!r} is none of {', '.join(names)}, all, none")
         return cls(**{name: name in chosen for name in names})

@@ -69,6 +69,8 @@ class Parts:
     ----------
     choices
         Divisions of the batch that were looked at; None before any part has run.
+    searched
+        Whether other divisions than those were, too.
     reason
         What a part left open.
     """
@@ -77,7 +79,7 @@ class Parts:
         self.request, self.problem, self.name = request, request.problem, request.method.name
         self.clock, self.at = clock, at
         self.choices: Choices | None = None
-        self.reason = ""
+        self.searched, self.reason = False, ""
 
     @property
     def choosing(self) -> bool:
@@ -161,7 +163,7 @@ class Parts:
 
         at, request = self.at, self.request
         assert at.best is not None, "one micro-batch after the other is always found"
-        moves = request.iterations
+        self.searched, moves = True, request.iterations
         if moves is None and request.deterministic:
             moves = round(MOVES_PER_SECOND * request.time_limit)
         until = self.clock.part(1.0 if self.name == "anneal" else DIVIDE_SHARE_ALONE if self.alone else DIVIDE_SHARE)
@@ -269,7 +271,7 @@ class Parts:
     def prove(self) -> None:
         """CP-SAT or the ILP, which go on from the best schedules and can prove that there is no better one."""
         if self.dividing and self.request.granularity.sizes and self.name != "ilp" and not self.clock.late:
-            prove_every_division(self.request, self.at, self.clock.part(DIVISION_SHARE))
+            prove_every_division(self.request, self.at, self.clock.part(DIVISION_SHARE), DIVISION_SHARE)
         at, best = self.at, self.at.best
         rest = [sizes for sizes in self.promising() if best is None or sizes != best.schedule.sizes]
         choices = ([] if best is None else [best.schedule.sizes]) + rest

@@ -13,8 +13,11 @@ Note = Callable[[str], None]
 """Told what a search left open, and why."""
 
 
-def prove_every_division(request: Request, at: Incumbent, deadline: float) -> None:
-    """CP-SAT with the sizes as variables, where the problem is small enough: what it proves holds for all."""
+def prove_every_division(request: Request, at: Incumbent, deadline: float, share: float) -> None:
+    """CP-SAT with the sizes as variables, where the problem is small enough: what it proves holds for all.
+
+    Where work is counted and not time, it gets a share of the work that the limit stands for.
+    """
     from ..cpsat import solve_cpsat
 
     if at.best is None or at.met:
@@ -30,7 +33,7 @@ def prove_every_division(request: Request, at: Incumbent, deadline: float) -> No
         lambda found, _: at.take(found, "cpsat"),
         request.deterministic,
         granularity=request.granularity,
-        budget=request.time_limit if request.deterministic else float("inf"),
+        budget=share * request.time_limit if request.deterministic else float("inf"),
         on_bound=at.raise_floor,
     )
 

@@ -71,6 +71,8 @@ class _Run:
         parts = self._parts
         if self._at.best is None or parts.choices is None or (proven_for == "problem" and self._at.met):
             return ""
+        if parts.searched:
+            return "micro-batch sizes were searched, not all tried: others may do better"
         return str(parts.choices) if parts.dividing else ""
 
     def _search(self) -> None:

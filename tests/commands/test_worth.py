@@ -2,49 +2,73 @@
 
 from __future__ import annotations
 
-from adaptpipe.commands.worth import lines, worth
-from adaptpipe.solver import Problem, solve
-from adaptpipe.solver.core.granularity import NONE
+from collections.abc import Mapping
 
-PROBLEM = Problem.from_dict(
-    {
-        "pipeline": {"ranks": 2},
-        "batch": {"samples": 6, "microbatch_sizes": [1, 2]},
-        "costs": {
-            "forward": {"fixed": 2, "per_sample": 4},
-            "backward_input": {"fixed": 2, "per_sample": 4},
-            "backward": {"fixed": 3, "per_sample": 6},
-            "backward_weight": {"fixed": 2, "per_sample": 4},
-        },
-    }
+import pytest
+
+from adaptpipe.commands.worth import choices, lines, worth
+from adaptpipe.solver import Granularity, Problem, Result, Schedule, simulate
+from adaptpipe.solver.core.granularity import ALL
+from adaptpipe.solver.heuristics.one_by_one import one_by_one
+
+SHAPE: dict[str, object] = {"pipeline": {"ranks": 2}, "batch": {"samples": 6, "microbatch_sizes": [1, 2]}}
+COSTS: dict[str, object] = {
+    "forward": {"fixed": 2, "per_sample": 4},
+    "backward_input": {"fixed": 2, "per_sample": 4},
+    "backward": {"fixed": 3, "per_sample": 6},
+    "backward_weight": {"fixed": 2, "per_sample": 4},
+}
+PROBLEM = Problem.from_dict(SHAPE | {"costs": COSTS})
+
+
+def answer(granularity: Granularity = ALL, sizes: tuple[int, ...] = (1, 1, 2, 2), problem: Problem = PROBLEM) -> Result:
+    """One micro-batch after the other, fused: 30 ticks for each of size 1, 50 for each of size 2."""
+    schedule: Schedule = one_by_one(problem, sizes)
+    return Result("auto", "makespan", simulate(problem, schedule), 0, 0.0, granularity=granularity)
+
+
+def test_every_figure_is_that_of_a_search() -> None:
+    values = {"none": (2, 2, 2), "fused": (1, 1, 2, 2), "sizes": (1, 1, 1, 1, 1, 1)}
+    asked = []
+
+    def search(granularity: Granularity) -> Result:
+        asked.append(str(granularity))
+        return answer(granularity, values[str(granularity)])
+
+    found = worth(PROBLEM, answer(), search)
+    assert found is not None
+    assert asked == ["none", "fused", "sizes"]
+    # None by itself is worse than the order alone.
+    assert (found.order, found.chosen, found.each) == (150, 160, {"fused": 150, "sizes": 150})
+    text = " ".join(lines(answer(), found))
+    assert "4 micro-batches, of size 1 (2 times), 2 (2 times); 100% of the backwards fused, 0% of the weight" in text
+    assert "order alone 150, as chosen 160 (+6.7%); by itself: fused backwards 150 to 150 (+0.0%)" in text
+    assert "because a fused backward takes 75.0% of I + W, 20% of F and I is fixed at size 2" in text
+
+
+@pytest.mark.parametrize(
+    ("granularity", "more", "kinds"),
+    [
+        ("all", {}, ["fused", "sizes"]),
+        ("fused,units", {}, ["fused"]),
+        ("all", {"weight_units": [{"fixed": 1, "per_sample": 2}] * 2}, ["fused", "units", "sizes"]),
+        ("none", {}, []),
+    ],
 )
+def test_what_cannot_be_chosen_is_not_asked(granularity: str, more: Mapping[str, object], kinds: list[str]) -> None:
+    costs = {key: cost for key, cost in COSTS.items() if key != "backward_weight" or not more}
+    problem = Problem.from_dict(SHAPE | {"costs": costs | dict(more)})
+    assert choices(problem, Granularity.parse(granularity)) == kinds
 
 
-def test_every_figure_is_that_of_a_schedule() -> None:
-    result = solve(PROBLEM, time_limit=3)
-    found = worth(PROBLEM, result, 4)
+def test_the_only_choice_is_what_the_schedule_did() -> None:
+    found = worth(PROBLEM, answer(Granularity.parse("fused")), lambda granularity: answer(granularity, (1,) * 6))
     assert found is not None
-    coarse = solve(PROBLEM, time_limit=3, granularity=NONE)
-    assert (found.chosen, found.order) == (result.value, coarse.value)
-    assert found.chosen < found.order
-    assert [name for name, _ in found.each] == ["fused backwards", "sizes"]
-    assert all(found.chosen <= value <= found.order for _, value in found.each)
-    text = " ".join(lines(result, found))
-    assert f"order alone {found.order:,}, as chosen {found.chosen:,} ({found.chosen / found.order - 1:+.1%})" in text
-    size = sorted(result.schedule.sizes)[len(result.schedule.sizes) // 2]
-    fixed = f"{2 / (2 + 4 * size):.0%} of F and I is fixed at size {size}"
-    assert f"a fused backward takes 75.0% of I + W, {fixed}" in text
+    assert found.each == {"fused": 160}
+    assert found.order == 180
 
 
-def test_what_cannot_be_chosen_is_not_named() -> None:
-    data = {
-        "pipeline": {"ranks": 2},
-        "batch": {"samples": 4},
-        "costs": dict.fromkeys(("forward", "backward_input", "backward_weight"), 3),
-    }
-    problem = Problem.from_dict(data)
-    result = solve(problem, time_limit=3)
-    found = worth(problem, result, 2)
-    assert found is not None
-    assert found.each == ()
-    assert "no other choice" in " ".join(lines(result, found))
+def test_without_a_schedule_by_order_alone_nothing_is_said() -> None:
+    nothing = Result("auto", "makespan", None, 0, 0.0)
+    assert worth(PROBLEM, answer(), lambda _: nothing) is None
+    assert "worth" not in " ".join(lines(answer(), None))

@@ -17,12 +17,18 @@ def test_text_and_back() -> None:
             for sizes in (False, True):
                 one = Granularity(fused, units, sizes)
                 assert Granularity.parse(str(one)) == one
-    assert (Granularity.parse("all"), Granularity.parse(" none ")) == (ALL, NONE)
+    assert (Granularity.parse("ALL"), Granularity.parse(" none ")) == (ALL, NONE)
 
 
-@pytest.mark.parametrize("text", ["", "size", "fused;units", "none,fused"])
+@pytest.mark.parametrize("text", ["", "size", "fused;units", "fused,,units"])
 def test_unknown_names_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="is none of fused, units, sizes, all, none"):
+        Granularity.parse(text)
+
+
+@pytest.mark.parametrize("text", ["none,fused", "all,none"])
+def test_all_and_none_stand_alone(text: str) -> None:
+    with pytest.raises(InputError, match=r"'(all|none)' stands alone; write it, or some of fused, units, sizes"):
         Granularity.parse(text)
 
 
@@ -53,11 +59,11 @@ def test_split_keeps_what_is_not_fused() -> None:
         }
     )
     fine, coarse = (solve(problem, time_limit=2, granularity=each) for each in (ALL, NONE))
-    assert fine.schedule.fused > 0
-    assert (coarse.schedule.fused, coarse.schedule.cut) == (0, 0)
+    assert fine.schedule.fused_share > 0
+    assert (coarse.schedule.fused_share, coarse.schedule.cut_share) == (0, 0)
     assert check(problem, coarse.schedule) == ()
     assert fine.value is not None
     assert coarse.value is not None
     assert fine.value < coarse.value
-    assert fine.schedule.split().fused == 0
+    assert fine.schedule.split().fused_share == 0
     assert check(problem, fine.schedule.split()) == ()
