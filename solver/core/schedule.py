@@ -129,13 +129,13 @@ class Schedule:
         return bool((self.table.kind == Kind.I).any())
 
     @property
-    def fused(self) -> float:
+    def fused_share(self) -> float:
         """Share of the backwards that are fused."""
         whole, halves = (int((self.table.kind == kind).sum()) for kind in (Kind.B, Kind.I))
         return whole / (whole + halves) if whole + halves else 0.0
 
     @property
-    def cut(self) -> float:
+    def cut_share(self) -> float:
         """Share of the weight gradients, those of fused backwards included, that run in more than one range."""
         table = self.table
         weights = table.kind == Kind.W
@@ -154,7 +154,7 @@ class Schedule:
         >>> " ".join(map(str, schedule.split().ops[0]))
         '0F0 0I0 0W0'
         """
-        if not self.fused:
+        if not self.fused_share:
             return self
         rows = (
             tuple(

@@ -114,8 +114,8 @@ class Timeline:
             "peak_memory": list(self.peak_memory),
             "messages": self.messages,
             "microbatch_sizes": list(self.schedule.sizes),
-            "fused": round(self.schedule.fused, 6),
-            "cut": round(self.schedule.cut, 6),
+            "fused": round(self.schedule.fused_share, 6),
+            "cut": round(self.schedule.cut_share, 6),
             "unit": self.problem.unit,
         }
 

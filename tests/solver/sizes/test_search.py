@@ -31,7 +31,7 @@ def test_what_is_found_is_valid_and_as_the_granularity_says(
     problem = free.restricted(problem)
     start: Schedule | None = one_by_one(problem, problem.default_sizes())
     assert start is not None
-    if over_limit(simulate(problem, start)) or (not free.fused and start.fused):
+    if over_limit(simulate(problem, start)) or (not free.fused and start.fused_share):
         start = None
     told: list[int] = []
     found = search_sizes(
@@ -51,7 +51,7 @@ def test_what_is_found_is_valid_and_as_the_granularity_says(
     for schedule in found:
         assert not check(problem, schedule)
         assert free.fused or not (schedule.table.kind == Kind.B).any()
-        assert free.units or not schedule.cut
+        assert free.units or not schedule.cut_share
         even = {problem.uniform_sizes(count) for count in problem.uniform_counts()}
         assert free.sizes or schedule.sizes in even or not even
     if start is not None:
