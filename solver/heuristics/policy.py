@@ -118,13 +118,8 @@ def _aheads(instance: Instance, to_come: Array, reaches: tuple[int, ...]) -> dic
     }
 
 
-def vary(policy: Policy, instance: Instance, random: Random, fusing: bool = True) -> Policy:
-    """A policy with one or two small changes, each on one rank or on a run of neighbours."""
-    return change(policy, instance.microbatches, random, fusing)
-
-
 def change(policy: Policy, microbatches: int, random: Random, fusing: bool, cutting: bool = False) -> Policy:
-    """What `vary` does, for any number of micro-batches."""
+    """A policy with one or two small changes, each on one rank or on a run of neighbours."""
     ahead, rules, pace, burst = policy.ahead.copy(), policy.rules.copy(), policy.pace, policy.burst
     chunks, ranks = len(ahead), len(rules)
     for _ in range(1 + (random.random() < 0.4)):

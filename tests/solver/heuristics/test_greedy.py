@@ -17,7 +17,7 @@ from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.heuristics import one_f_one_b
 from adaptpipe.solver.heuristics.greedy import Search, greedy
 from adaptpipe.solver.heuristics.greedy_kernel import FAR
-from adaptpipe.solver.heuristics.policy import vary
+from adaptpipe.solver.heuristics.policy import change
 from tests.solver.heuristics.shapes import problem
 
 PLACEMENTS: list[str | list[int] | list[list[int]]] = [
@@ -114,7 +114,7 @@ def test_no_policy_gets_stuck(drawn: tuple[Problem, tuple[int, ...]], seed: int)
     for policy in random.sample(list(search.grid()), 5):
         varied = policy
         for _ in range(10):
-            varied = vary(varied, instance, random)
+            varied = change(varied, instance.microbatches, random, fusing=True)
         for tried in (policy, varied):
             search.best = FAR
             assert search.attempt(tried, FAR) is not None
