@@ -32,12 +32,12 @@ class Line:
     def error(self, values: Mapping[int, float]) -> float:
         """The largest deviation of a value from the line, relative to the value, by size."""
         return max(
-            (float(abs(self.at(size) / _exact(value) - 1)) for size, value in values.items() if value), default=0.0
+            (float(abs(self.at(size) / exact(value) - 1)) for size, value in values.items() if value), default=0.0
         )
 
     def above(self, values: Mapping[int, float]) -> Line:
         """This line, raised until no value lies above it."""
-        lacking = max(_exact(value) - self.at(size) for size, value in values.items())
+        lacking = max(exact(value) - self.at(size) for size, value in values.items())
         return Line(self.fixed + max(Fraction(0), lacking), self.per_sample)
 
 
@@ -58,7 +58,7 @@ def fit(values: Mapping[int, float]) -> Line:
     >>> print(line.fixed, line.per_sample, line.error({1: 30.0, 4: 75.0}))
     20 10 0.2
     """
-    points = [(size, _exact(value)) for size, value in sorted(values.items())]
+    points = [(size, exact(value)) for size, value in sorted(values.items())]
     largest = max(value for _, value in points)
     if not largest:
         return Line(Fraction(0), Fraction(0))
@@ -79,6 +79,13 @@ def fit(values: Mapping[int, float]) -> Line:
     return Line(fixed, slope)
 
 
-def _exact(value: float) -> Fraction:
-    # The decimal that a float prints as is what its maker meant: 0.004 s are 4000 us, though the float lies above it.
+def exact(value: Fraction | float) -> Fraction:
+    """The decimal that a float prints as, which is what its maker meant: 0.004 s are 4000 us, though the float lies
+    above it.
+
+    Examples
+    --------
+    >>> exact(0.004)
+    Fraction(1, 250)
+    """
     return Fraction(repr(float(value))) if isinstance(value, float) else Fraction(value)

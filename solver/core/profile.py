@@ -10,7 +10,7 @@ from math import ceil
 from statistics import median
 
 from .errors import InputError
-from .fit import Line, fit
+from .fit import Line, exact, fit
 from .granularity import total
 from .ops import Kind
 from .placement import Placement
@@ -216,8 +216,7 @@ def to_ticks(seconds: float, unit: str) -> int:
 
 
 def _round_up(value: Fraction | float, quantum: Fraction) -> int:
-    # The decimal that a float prints as is what its maker meant: 0.004 s are 4000 us, though the float lies above it.
-    return ceil((value if isinstance(value, Fraction) else Fraction(repr(float(value)))) / quantum)
+    return ceil(exact(value) / quantum)
 
 
 def _cost(values: Mapping[int, float], sizes: tuple[int, ...], quantum: Fraction) -> Cost:
