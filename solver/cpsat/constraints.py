@@ -104,8 +104,7 @@ def work_left(v: Variables) -> None:
     (members,) = v.classes()
     for s, owner in enumerate(owners):
         rank = Rank(ways, owner)
-        last = max(0, rank.way_out_of_last(tail) - rank.last)
-        both = max(last, rank.way_out(tail) - rank.late)
+        both, last = rank.cool_alike(tail)
         forward, whole = int(instance.forward[s, 0]), int(ways.whole[s, 0])
         for n, j in enumerate(members):
             left = len(members) - n
