@@ -81,7 +81,8 @@ def work_of_those_there(v: Variables) -> None:
             continue
         head, tail = int(ways.head[F][here].min()), int(ways.tail[PASS][here].min())
         forward: list[cp_model.LinearExpr | int] = []
-        passed, whole = list(forward), list(forward)
+        passed: list[cp_model.LinearExpr | int] = []
+        whole: list[cp_model.LinearExpr | int] = []
         for s, j in np.argwhere(here).tolist():
             (there,) = v.here(j)
             forward.append(int(prices.forward[s, j]) * there)
