@@ -9,14 +9,12 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from ..core.granularity import Granularity
+from ..core.granularity import ALL, Granularity
 from ..core.instance import UNLIMITED, Instance
 from ..core.problem import Problem
 from ..core.schedule import Array, Schedule
 
 Mask = npt.NDArray[np.bool_]
-
-EVERY = Granularity()
 
 MOST_PIECES = 8
 """Most pieces of a weight gradient in the model, which has a literal for each range of them."""
@@ -138,7 +136,7 @@ def cut_points(problem: Problem, granularity: Granularity, schedule: Schedule | 
 def prices(
     instance: Instance,
     longest: int = LONGEST,
-    granularity: Granularity = EVERY,
+    granularity: Granularity = ALL,
     schedule: Schedule | None = None,
     samples: int = 0,
 ) -> Prices:

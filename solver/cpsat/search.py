@@ -8,7 +8,7 @@ from threading import Event
 
 from ortools.sat.python import cp_model
 
-from ..core.granularity import Granularity
+from ..core.granularity import ALL, Granularity
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
@@ -17,7 +17,7 @@ from . import constraints
 from .hint import hint_times
 from .job import Job, Purpose
 from .model import build
-from .prices import EVERY, Prices, prices
+from .prices import Prices, prices
 from .rebuild import schedule_of, timeline_of
 from .sizes import LARGEST, candidates
 from .targets import Targets
@@ -42,7 +42,7 @@ def solve_cpsat(
     deterministic: bool = False,
     *,
     sizes: tuple[int, ...] | None = None,
-    granularity: Granularity = EVERY,
+    granularity: Granularity = ALL,
     fifo: bool = True,
     budget: float = float("inf"),
     on_note: Callable[[str], None] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from adaptpipe.solver.core.granularity import Granularity
+from adaptpipe.solver.core.granularity import ALL, Granularity
 from adaptpipe.solver.core.instance import Instance
 from adaptpipe.solver.core.problem import Problem
 from adaptpipe.solver.core.result import Objective
@@ -17,7 +17,6 @@ and the moment at which the message for its next F or backward is there (`ABSENT
 State = tuple[tuple[Row, ...], tuple[int, ...], tuple[int, ...]]
 """Micro-batches; for each rank, when it is free and when it began (-1: not yet)."""
 
-ALL = Granularity()
 NOTHING, FORWARD, PASSED = 0, 1, 2
 ABSENT = -1
 
