@@ -17,7 +17,8 @@ class Placement:
     """Stage to rank, once for each direction.
 
     A micro-batch belongs to a direction. Placements with one direction hold each stage once; a bidirectional one holds
-    it twice, and micro-batches of direction 1 run through the second replica.
+    it twice, and micro-batches of direction 1 run through the second replica. Every rank has a stage in each direction, so
+    that none is without work where there is a single micro-batch.
 
     Parameters
     ----------
@@ -48,9 +49,13 @@ class Placement:
                         f"pipeline.placement[{stage}]: rank {rank} is not one of 0..{self.ranks - 1} "
                         f"(ranks = {self.ranks})"
                     )
-        idle = sorted(set(range(self.ranks)) - {rank for row in self.stages for rank in row})
-        if idle:
-            raise InputError(f"pipeline.placement: rank {idle[0]} holds no stage; give it one or lower pipeline.ranks")
+        for direction, row in enumerate(self.stages):
+            idle = sorted(set(range(self.ranks)) - set(row))
+            if idle:
+                where = f" in direction {direction}" if len(self.stages) > 1 else ""
+                raise InputError(
+                    f"pipeline.placement: rank {idle[0]} holds no stage{where}; give it one or lower pipeline.ranks"
+                )
 
     @property
     def stage_count(self) -> int:

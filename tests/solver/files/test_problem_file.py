@@ -106,6 +106,11 @@ def changed(*path: Any, to: Any) -> Data:
         (changed("pipeline", "placement", to=[]), "pipeline.placement: the list is empty"),
         (changed("pipeline", "placement", to=[0, 2]), r"pipeline.placement\[1\]: rank 2 is not one of 0..1"),
         (changed("pipeline", "placement", to=[0, 0]), "pipeline.placement: rank 1 holds no stage"),
+        (
+            changed("pipeline", "placement", to=[[0, 0], [1, 1]]),
+            "pipeline.placement: rank 1 holds no stage in direction 0; give it one or lower pipeline.ranks",
+        ),
+        (changed("pipeline", "placement", to=[[0, 1], [1, 1]]), "rank 0 holds no stage in direction 1"),
         (changed("pipeline", "placement", to=[[0, 1], [1]]), "pipeline.placement: the directions differ"),
         (changed("pipeline", "placement", to=[[0, 1], 1]), r"pipeline.placement\[1\]: not a list, and others are"),
         (changed("pipeline", "placement", to=[[0, 1]] * 3), "pipeline.placement: 3 directions; there are one or two"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Problem, Schedule, check, simulate
 from adaptpipe.solver.bounds import lower_bound
-from adaptpipe.solver.core.placement import Placement
 from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.cpsat import solve_cpsat
 from adaptpipe.solver.cpsat.prices import prices
@@ -162,20 +160,6 @@ def test_ops_of_no_duration(costs: dict[str, Any], limit: int) -> None:
     assert other is not None
     assert simulate(problem, schedule).makespan == simulate(problem, other).makespan == bound
     assert [len(row) for row in schedule.ops] == [12, 12, 12]
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_rank_without_ops(objective: Objective) -> None:
-    """Held in the second direction only, which a single micro-batch does not take."""
-    data: dict[str, Any] = {
-        "pipeline": {"ranks": 2},
-        "batch": {"samples": 1},
-        "costs": {"forward": 3, "backward_input": 2, "backward_weight": 1},
-    }
-    problem = replace(Problem.from_dict(data), placement=Placement(2, ((0, 0), (1, 1))))
-    schedule, bound, _ = solve_ilp(problem, objective, deadline=soon())
-    assert schedule is not None
-    assert solve_ilp(problem, objective, schedule, deadline=soon())[1] == bound == 12
 
 
 def test_fusing_is_a_choice_where_it_saves_time() -> None:
