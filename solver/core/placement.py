@@ -17,8 +17,8 @@ class Placement:
     """Stage to rank, once for each direction.
 
     A micro-batch belongs to a direction. Placements with one direction hold each stage once; a bidirectional one holds
-    it twice, and micro-batches of direction 1 run through the second replica. Every rank has a stage in each direction, so
-    that none is without work where there is a single micro-batch.
+    it twice, and micro-batches of direction 1 run through the second replica. Every rank has a stage in each direction:
+    none is without work where there is a single micro-batch.
 
     Parameters
     ----------
