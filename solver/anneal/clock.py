@@ -11,6 +11,7 @@ from ..core.schedule import Array
 from .arrays import Now, Ops
 from .bare import bare, inner
 
+# Compiled with arrays.py f068824a
 # Compiled with bare.py 221046b1
 
 

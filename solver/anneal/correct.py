@@ -6,8 +6,9 @@ from .arrays import Now, Ops, Work
 from .bare import inner
 from .clock import head_of, tail_of
 
+# Compiled with arrays.py f068824a
 # Compiled with bare.py 221046b1
-# Compiled with clock.py 957049a4
+# Compiled with clock.py 0c1efca8
 
 
 @inner

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .arrays import Now, Ops, Work
 from .bare import inner
 
+# Compiled with arrays.py f068824a
 # Compiled with bare.py 221046b1
 
 

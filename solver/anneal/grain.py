@@ -7,9 +7,10 @@ from .bare import inner
 from .chance import Words, below
 from .pieces import FUSE, MERGE, NONE, SHIFT, SPLIT, UNFUSE, cut, save, turn_fused, turn_split, whole_of
 
+# Compiled with arrays.py f068824a
 # Compiled with bare.py 221046b1
 # Compiled with chance.py f17f7c7d
-# Compiled with pieces.py c6fdf1dd
+# Compiled with pieces.py 3600f640
 
 
 @inner

@@ -15,13 +15,14 @@ from .grain import regrain
 from .pieces import NONE, OP, keep, restore, settle
 from .reorder import reorder
 
+# Compiled with arrays.py f068824a
 # Compiled with bare.py 221046b1
 # Compiled with chance.py f17f7c7d
-# Compiled with clock.py 957049a4
-# Compiled with correct.py 64825c6b
-# Compiled with estimate.py 470f3b52
-# Compiled with grain.py 03fa1c81
-# Compiled with pieces.py c6fdf1dd
+# Compiled with clock.py 0c1efca8
+# Compiled with correct.py 1e3eb67d
+# Compiled with estimate.py a1f14936
+# Compiled with grain.py 23a727e2
+# Compiled with pieces.py 3600f640
 # Compiled with reorder.py 757410fb
 
 PROPOSED, ESTIMATED, ACCEPTED, UNDONE, CORRECTED, BY_KIND = range(6)

@@ -12,6 +12,7 @@ from typing import Any
 from .arrays import Now, Ops, Work
 from .bare import bare, inner
 
+# Compiled with arrays.py f068824a
 # Compiled with bare.py 221046b1
 
 NONE, FUSE, UNFUSE, SPLIT, MERGE, SHIFT = range(6)

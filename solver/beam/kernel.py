@@ -16,6 +16,8 @@ from numba import njit
 from ..core.schedule import Array
 from .way import Floats, Links, Way
 
+# Compiled with way.py a129800b
+
 Counts = npt.NDArray[np.int16]
 
 

@@ -13,6 +13,8 @@ from numba import njit
 from ..core.schedule import Array
 from .arrays import Ops, Order
 
+# Compiled with arrays.py d66e770a
+
 REACH = 6
 """Places that an op moves at most."""
 
