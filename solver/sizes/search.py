@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import cycle, islice
 from random import Random
 
 from ..anneal import anneal
+from ..anneal.annealing import Budget
 from ..bounds import infeasible
 from ..core.division import Sizes
 from ..core.errors import InputError
@@ -28,23 +29,27 @@ from .walk import Found, walk
 SCREEN_SHARE, WALK_SHARE = 0.15, 0.4
 """Shares of the time for looking at many divisions, and for changing the best of them together with policies."""
 
-SHORT_SHARE, SHORT_RUNS, MOST_WALKS = 0.6, 2_000, 48
-"""Share of the walks' time for short ones, runs of the greedy in each (fewer where that would leave less than `LONG`
-walks), and their number at most. Where a walk leads is much a matter of luck, so that many short ones are better than a
-few long ones."""
+CYCLE_RUNS, MOST_CYCLES = 60_000, 8
+"""Runs of the greedy that walks get before what they found is annealed, and how often this is done at most: each time
+from other random choices, as it is much a matter of luck where a walk leads."""
+
+SHORT_SHARE, SHORT_RUNS = 0.6, 2_000
+"""Share of the walks' time for short ones, and runs of the greedy in each; fewer where that would leave less than
+`LONG` walks."""
 
 STARTS, STARTS_EVEN = 12, 4
-"""Divisions that short walks start from, best ones first; fewer where only near-uniform ones are allowed, as
-these differ more."""
+"""Divisions that short walks start from, best ones first; fewer where only near-uniform ones are allowed, as these
+differ more."""
 
 LONG = 8
 """The best short walks, which go on in what is left of the walks' time."""
 
-ROUNDS = ((8, 0.05), (3, 0.1), (1, 0.15), (1, 0.15))
-"""Rounds of annealing and resizing in turns: how many of the best divisions, each with which share of the time left.
-The greedy's value says little of what annealing makes of a schedule, so the first round has many."""
+ROUNDS, LAST = ((8, 0.02), (3, 0.03)), ((2, 0.04), (1, 0.06), (1, 0.06))
+"""Rounds of annealing and resizing in turns: how many of the best divisions, and the share of the whole time for each.
+The greedy's value says little of what annealing makes of a schedule, so the first round has many. The last rounds are
+for the best of all cycles."""
 
-RESIZE_SHARE = 0.15
+RESIZE_SHARE = 0.1
 """Share of a round's time in which sizes change and not the order."""
 
 RUN_MOVES = 25
@@ -112,7 +117,7 @@ def search_sizes(
         search.take(start)
     fitting = _fitting(problem)
     if fitting is not None and not search.met:
-        search.run(fitting, iterations, deadline)
+        search.run(fitting, Budget(iterations, deadline))
     return search.best()
 
 
@@ -147,57 +152,60 @@ class _Search:
         """Whether the target is reached."""
         return self._least is not None and self._least <= self._target
 
-    def best(self, number: int = KEPT) -> tuple[Schedule, ...]:
-        """The best schedules."""
-        return tuple(schedule for _, schedule in sorted(self._schedules.values(), key=lambda each: each[0])[:number])
+    def best(self, number: int = KEPT, among: Iterable[Sizes] | None = None) -> tuple[Schedule, ...]:
+        """The best schedules, of all divisions or some."""
+        some = self._schedules.values() if among is None else [self._schedules[sizes] for sizes in among]
+        return tuple(schedule for _, schedule in sorted(some, key=lambda each: each[0])[:number])
 
-    def take(self, schedule: Schedule) -> None:
-        """Keep a schedule if it is the best of its division and within the limits."""
+    def take(self, schedule: Schedule) -> Sizes | None:
+        """Keep a schedule if it is the best of its division and within the limits; its division if any is kept."""
         timeline = simulate(self._problem, schedule)
         value, sizes = timeline.value(self._objective), schedule.sizes
-        if over_limit(timeline) or (sizes in self._schedules and self._schedules[sizes][0] <= value):
-            return
+        known = sizes in self._schedules
+        if over_limit(timeline) or (known and self._schedules[sizes][0] <= value):
+            return sizes if known else None
         self._schedules[sizes] = value, timeline.schedule
         if self._least is None or value < self._least:
             self._least = value
             if self._report is not None:
                 self._report(timeline.schedule, value)
+        return sizes
 
-    def run(self, problem: Problem, iterations: int | None, deadline: float | None) -> None:
-        """Screen, walk, anneal and resize."""
+    def run(self, problem: Problem, budget: Budget) -> None:
+        """Screen, then walk, anneal and resize in cycles."""
         trial, began = Trial(problem, self._objective, self._granularity.fused), time.monotonic()
-        runs = None if iterations is None else max(1, iterations // RUN_MOVES)
-
-        def point(share: float) -> float | None:
-            return None if deadline is None else began + share * (deadline - began)
-
-        def part(share: float) -> int | None:
-            return None if runs is None else int(share * runs)
-
-        allowed = set(problem.sizes)
+        allowed, part = set(problem.sizes), budget.part(SCREEN_SHARE, 1.0)
         known = tuple(sizes for sizes in self._schedules if allowed.issuperset(sizes))
-        screen = Screen(trial, self._granularity, part(SCREEN_SHARE), point(SCREEN_SHARE))
+        screen = Screen(trial, self._granularity, _runs(part), part.deadline)
         screen.run(known)
         found = screen.best()
         self._decode(trial, found[:KEPT])
-        if found:
-            took, tries = time.monotonic() - began, trial.runs
-            left = part(WALK_SHARE)
-            if deadline is not None and runs is None:
-                left = int(tries * max(0.0, WALK_SHARE * (deadline - began)) / max(took, 1e-9))
-            assert left is not None, "a search has an end"
-            short = max(LONG, min(MOST_WALKS, int(SHORT_SHARE * left / SHORT_RUNS)))
-            self._decode(trial, self._walks(trial, found, short, part(WALK_SHARE), point(SCREEN_SHARE + WALK_SHARE)))
-        rest = 1 - SCREEN_SHARE - WALK_SHARE
-        self._polish(None if iterations is None else int(rest * iterations), deadline)
+        cycles, left = self._cycles(trial, time.monotonic() - began, budget), 1 - SCREEN_SHARE
+        for number in range(cycles if found else 0):
+            part = budget.part(WALK_SHARE / cycles, left)
+            left -= WALK_SHARE / cycles
+            fresh = self._decode(trial, self._walks(trial, found, part, Random(self._seed + number)))
+            left = self._polish(ROUNDS, budget, left, cycles, fresh)
+        self._polish(LAST, budget, left, 1, None)
 
-    def _decode(self, trial: Trial, found: list[Found]) -> None:
+    def _cycles(self, trial: Trial, took: float, budget: Budget) -> int:
+        """How many cycles fit, by the time that the greedy's runs took so far."""
+        runs = _runs(budget)
+        if runs is None:
+            assert budget.deadline is not None, "a search has an end"
+            runs = int(trial.runs * (budget.deadline - time.monotonic()) / max(took, 1e-9))
+        return max(1, min(MOST_CYCLES, int(WALK_SHARE * runs / CYCLE_RUNS)))
+
+    def _decode(self, trial: Trial, found: list[Found]) -> set[Sizes]:
+        """Take over what the greedy found; its divisions."""
+        divisions = set()
         for each in found:
             trial.divide(each.sizes)
             if trial.value(each.policy) is not None:
-                self.take(trial.schedule())
+                divisions.add(self.take(trial.schedule()))
+        return {sizes for sizes in divisions if sizes is not None}
 
-    def _walks(self, trial: Trial, found: list[Found], short: int, runs: int | None, end: float | None) -> list[Found]:
+    def _walks(self, trial: Trial, found: list[Found], budget: Budget, random: Random) -> list[Found]:
         """Change the best divisions and their policies; the best that come of it, each of another division."""
         instance = Instance(self._problem, found[0].sizes)
         free = replace(
@@ -205,8 +213,9 @@ class _Search:
             fused=self._granularity.fused and fusing_helps(instance),
             sizes=self._granularity.sizes and len(trial.problem.sizes) > 1,
         )
-        random, began = Random(self._seed), time.monotonic()
+        runs, began, end = _runs(budget), time.monotonic(), budget.deadline
         starts = STARTS if free.sizes else STARTS_EVEN
+        short = max(LONG, int(SHORT_SHARE * (CYCLE_RUNS if runs is None else runs) / SHORT_RUNS))
         for number, share in ((short, SHORT_SHARE / short), (LONG, (1 - SHORT_SHARE) / LONG)):
             ahead = list(islice(cycle(found[:starts]), number))
             for index, each in enumerate(ahead):
@@ -222,22 +231,25 @@ class _Search:
             found, starts = list(best.values()), LONG
         return found[:LONG]
 
-    def _polish(self, iterations: int | None, deadline: float | None) -> None:
-        """Anneal and resize in turns."""
-        left = 1.0
-        for index, (number, share) in enumerate(ROUNDS):
-            for schedule in self.best(number):
-                if self.met or (deadline is not None and time.monotonic() >= deadline):
-                    return
-                moves = None if iterations is None else int(iterations * share)
-                until = None
-                if deadline is not None:
-                    now = time.monotonic()
-                    until = now + (deadline - now) * share / max(left, share)
-                left -= share
-                self._polish_one(schedule, moves, until, self._seed + index)
+    def _polish(
+        self, rounds: tuple[tuple[int, float], ...], budget: Budget, left: float, cycles: int, among: set[Sizes] | None
+    ) -> float:
+        """Anneal and resize in turns; the share of the budget that is left."""
+        for index, (number, share) in enumerate(rounds):
+            after = left - number * share / cycles
+            for schedule in self.best(number, among):
+                if self.met or (budget.deadline is not None and time.monotonic() >= budget.deadline):
+                    return left
+                part = budget.part(share / cycles, max(left, share / cycles))
+                left -= share / cycles
+                sizes = self._polish_one(schedule, part.iterations, part.deadline, self._seed + index)
+                if among is not None:
+                    among.update(sizes)
+            left = min(left, after)
+        return left
 
-    def _polish_one(self, schedule: Schedule, iterations: int | None, deadline: float | None, seed: int) -> None:
+    def _polish_one(self, schedule: Schedule, iterations: int | None, deadline: float | None, seed: int) -> set[Sizes]:
+        """Anneal, then resize; the divisions that come of it."""
         now = time.monotonic()
         better = anneal(
             self._problem,
@@ -250,7 +262,14 @@ class _Search:
             target=self._target,
             granularity=self._granularity,
         )
-        self.take(better)
+        divisions = {self.take(better)}
         if self._granularity.sizes:
             moves = None if iterations is None else int(iterations * RESIZE_SHARE)
-            self.take(resize(self._problem, better, self._objective, iterations=moves, deadline=deadline, seed=seed))
+            better = resize(self._problem, better, self._objective, iterations=moves, deadline=deadline, seed=seed)
+            divisions.add(self.take(better))
+        return {sizes for sizes in divisions if sizes is not None}
+
+
+def _runs(budget: Budget) -> int | None:
+    """Runs of the greedy that a budget of moves is worth."""
+    return None if budget.iterations is None else max(1, budget.iterations // RUN_MOVES)
