@@ -152,7 +152,7 @@ def test_where_sizes_are_not_to_be_chosen_they_are_the_hints() -> None:
 def test_a_model_with_too_many_micro_batches_is_left_out() -> None:
     problem, notes = ramp(96, [1, 2, 3, 4], ranks=4), list[str]()
     assert solve_cpsat(problem, bound=7, deadline=soon(), on_note=notes.append) == (None, 7, False)
-    assert notes == ["sizes stay as they are: 200 micro-batches of 96 samples may be there, 2400 ops, above 600"]
+    assert notes == ["sizes stay as they are: 200 micro-batches of 96 samples may be there, 800 backwards, above 200"]
 
 
 def test_only_as_many_of_a_size_as_fit_into_a_division() -> None:
