@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -104,6 +104,26 @@ def _cuts_in_order(first: Array, start: Array) -> None:
     for k in range(1, len(first)):
         if first[k] > 0:
             first[k] = first[k - 1] if start[k] == start[k - 1] and first[k - 1] > 0 else k
+
+
+def merged(schedule: Schedule, points: tuple[tuple[int, ...], ...]) -> Schedule:
+    """A schedule whose weight gradients are cut at these units of each stage only; others run whole, at their first
+    range, and free no memory later for it."""
+    foreign = {
+        (op.stage, op.microbatch)
+        for row in schedule.ops
+        for op in row
+        if op.units is not None and not {*op.units} <= {*points[op.stage]}
+    }
+    if not foreign:
+        return schedule
+    rows = []
+    for row in schedule.ops:
+        whole = [
+            replace(op, units=None) if op.kind is Kind.W and (op.stage, op.microbatch) in foreign else op for op in row
+        ]
+        rows.append(tuple(dict.fromkeys(whole)))
+    return replace(schedule, ops=tuple(rows))
 
 
 def places(prices: Prices, own: Instance) -> Array:

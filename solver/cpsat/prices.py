@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd
@@ -17,7 +18,8 @@ from ..core.schedule import Array, Schedule
 Mask = npt.NDArray[np.bool_]
 
 MOST_PIECES = 8
-"""Most pieces of a weight gradient in the model, which has a literal for each range of them."""
+"""Most pieces of a weight gradient in the model, which has a literal for each range of them; twice as many where a
+known schedule cuts elsewhere."""
 
 LONGEST = 2**45
 """Longest horizon, in the model's steps: far below where CP-SAT refuses a model for possible overflow."""
@@ -120,7 +122,7 @@ def kinds(instance: Instance) -> list[tuple[int, int]]:
 
 def cut_points(problem: Problem, granularity: Granularity, schedule: Schedule | None) -> tuple[tuple[int, ...], ...]:
     """For each stage, the units before which W's may be cut: all, where they are no more than `MOST_PIECES`; else
-    those of as many pieces, and those at which a schedule cuts."""
+    those of as many pieces, and as many of those at which a schedule cuts, most often used first."""
     found = []
     for s, units in enumerate(problem.weight_units):
         count, pieces = len(units), min(len(units), MOST_PIECES) if granularity.units else 1
@@ -128,7 +130,9 @@ def cut_points(problem: Problem, granularity: Granularity, schedule: Schedule | 
         if schedule is not None and granularity.units:
             table = schedule.table
             here = (table.stage == s) & (table.start >= 0)
-            points |= {*table.start[here].tolist(), *table.stop[here].tolist()}
+            cuts = Counter([*table.start[here].tolist(), *table.stop[here].tolist()])
+            own = sorted(cuts.keys() - points, key=lambda unit: (-cuts[unit], unit))
+            points |= {*own[:MOST_PIECES]}
         found.append(tuple(sorted(points)))
     return tuple(found)
 

@@ -14,7 +14,7 @@ from ..core.result import Objective
 from ..core.schedule import Schedule
 from ..evaluate.simulate import simulate
 from . import constraints
-from .hint import hint_times
+from .hint import hint_times, merged
 from .job import Job, Purpose
 from .model import build
 from .prices import Prices, prices
@@ -57,6 +57,7 @@ def solve_cpsat(
 
     Which backwards are fused, and which ranges of units each weight gradient is cut into, is chosen along with the
     order. Where a stage has more units than `prices.MOST_PIECES`, some are taken together, and nothing is proved.
+    The hint's own cuts are kept, unless there are too many.
 
     Parameters
     ----------
@@ -81,7 +82,7 @@ def solve_cpsat(
     sizes
         Samples of each micro-batch. None: chosen along with the order where `granularity` lets them, and the bound
         then holds for every division of the batch; else the hint's, or the problem's default. Where they are to be
-        chosen and the model would have over `LARGEST` ops, the search is left out.
+        chosen and the model would have over `LARGEST` backwards, the search is left out.
     granularity
         What may be chosen beside the order.
     fifo
@@ -101,11 +102,12 @@ def solve_cpsat(
     free = sizes is None and granularity.sizes and len(problem.sizes) > 1
     if free:
         candidate, samples = candidates(problem), problem.samples
-        if 3 * problem.stages * len(candidate.sizes) > LARGEST:
+        backwards = problem.stages * len(candidate.sizes)
+        if backwards > LARGEST:
             if on_note is not None:
                 on_note(
                     f"sizes stay as they are: {len(candidate.sizes)} micro-batches of {problem.samples} samples may be "
-                    f"there, {3 * problem.stages * len(candidate.sizes)} ops, above {LARGEST}"
+                    f"there, {backwards} backwards, above {LARGEST}"
                 )
             return hint, bound, False
     else:
@@ -208,7 +210,8 @@ class _Search:
             return None
         step, times = self.prices.step, None
         if self.best is not None:
-            times = hint_times(self.problem, self.prices, self.best, self.fifo)
+            known = merged(self.best, self.prices.points)
+            times = hint_times(self.problem, self.prices, known, self.fifo)
         above = -(-self.value // step) if self.value is not None and self.prices.exact else None
         extra = (constraints.first_ops_at_once,) if self._at_once else ()
         model, v = build(

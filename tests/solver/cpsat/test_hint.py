@@ -12,9 +12,9 @@ from ortools.sat.python import cp_model
 from adaptpipe.solver import Problem, Schedule, check, simulate
 from adaptpipe.solver.core.granularity import Granularity
 from adaptpipe.solver.cpsat import solve_cpsat
-from adaptpipe.solver.cpsat.hint import hint_times
+from adaptpipe.solver.cpsat.hint import hint_times, merged
 from adaptpipe.solver.cpsat.model import build
-from adaptpipe.solver.cpsat.prices import prices
+from adaptpipe.solver.cpsat.prices import MOST_PIECES, prices
 from adaptpipe.solver.cpsat.rebuild import schedule_of
 from tests.strategies import problems, schedules_of
 
@@ -65,6 +65,26 @@ def test_a_schedule_with_ranges_is_kept() -> None:
     assert times.first[0].tolist() == [[0, 1, 1], [0, 0, 2]]
     assert times.start[0].tolist() == [[17, 7, 7], [25, 25, 21]]
     assert times.done[0].tolist() == [18, 28]
+
+
+def test_too_many_cuts_of_the_hint_are_merged() -> None:
+    """Every unit of W(0, 0) is a range; what the model has not runs whole, and the search is no worse for it."""
+    problem = many_units(40)
+    ranges = [f"0W0[{2 * k}:{2 * k + 1}]" for k in range(20)] + [f"0W0[{2 * k + 1}:{2 * k + 2}]" for k in range(20)]
+    rows = [["0F0", "0F1", "0I0", *ranges, "0I1", "0W1[0:1]", "0W1[1:40]"], ["1F0", "1B0", "1F1", "1B1"]]
+    schedule = Schedule.parse(problem.placement, (1, 1), rows)
+    assert not check(problem, schedule)
+    scaled = prices(problem.instance((1, 1)), schedule=schedule)
+    assert scaled.units == (2 * MOST_PIECES, MOST_PIECES)
+    assert 1 in scaled.points[0]  # the only one that is used twice over
+    assert hint_times(problem, scaled, schedule, True) is None
+    known = merged(schedule, scaled.points)
+    assert [str(op) for op in known.ops[0]] == ["0F0", "0F1", "0I0", "0W0", "0I1", "0W1[0:1]", "0W1[1:40]"]
+    assert merged(known, scaled.points) is known
+    assert hint_times(problem, scaled, known, True) is not None
+    found, _, _ = solve_cpsat(problem, hint=schedule, deadline=time.monotonic() + 3, workers=1)
+    assert found is not None
+    assert simulate(problem, found).makespan <= simulate(problem, schedule).makespan
 
 
 def many_units(count: int) -> Problem:
