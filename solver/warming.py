@@ -14,6 +14,7 @@ def is_warm() -> bool:
     """Whether compiled code of an earlier run is there, wherever it is kept, so that nothing will be compiled."""
     from .anneal.kernel import anneal
     from .beam.kernel import expand
+    from .bounds.division_kernel import cheapest
     from .bounds.end_kernel import step_back
     from .bounds.label_kernel import step
     from .evaluate.kernel import earliest
@@ -21,7 +22,7 @@ def is_warm() -> bool:
     from .robust.kernel import settle
     from .sizes.resize_kernel import anneal as resize
 
-    entries: tuple[Any, ...] = (earliest, run, anneal, step, step_back, expand, settle, resize)
+    entries: tuple[Any, ...] = (earliest, run, anneal, cheapest, step, step_back, expand, settle, resize)
     return all(any(Path(each.stats.cache_path).glob(f"*.{each.__name__}-*.nbi")) for each in entries)
 
 
@@ -34,11 +35,11 @@ def warm_up() -> None:
     from .evaluate.noise import Noise
     from .heuristics.greedy import greedy
     from .robust import robust
-    from .sizes import resize
+    from .sizes import resize, search_sizes
 
     problem, several = _problem(1), _problem(1, 2)
     sizes, far = problem.default_sizes(), time.monotonic() + 3600
-    lower_bound(problem, "makespan"), lower_bound(problem, "span")
+    lower_bound(problem, "makespan"), lower_bound(problem, "span"), lower_bound(several, "makespan")
     start = greedy(problem, deadline=0.0)
     assert start is not None, "one micro-batch needs two thirds of the limit"
     anneal(problem, start, iterations=100)
@@ -46,6 +47,7 @@ def warm_up() -> None:
     beam(problem, sizes, width=10, deadline=far)
     robust(problem, start, "makespan", Noise(), iterations=10)
     resize(several, replace(start, sizes=several.default_sizes()), iterations=10)
+    search_sizes(several, iterations=10)  # its greedy runs take arrays of another layout
 
 
 def _problem(*sizes: int) -> Problem:
