@@ -35,7 +35,7 @@ def warm_up() -> None:
     from .evaluate.noise import Noise
     from .heuristics.greedy import greedy
     from .robust import robust
-    from .sizes import resize, search_sizes
+    from .sizes import resize
 
     problem, several = _problem(1), _problem(1, 2)
     sizes, far = problem.default_sizes(), time.monotonic() + 3600
@@ -47,7 +47,6 @@ def warm_up() -> None:
     beam(problem, sizes, width=10, deadline=far)
     robust(problem, start, "makespan", Noise(), iterations=10)
     resize(several, replace(start, sizes=several.default_sizes()), iterations=10)
-    search_sizes(several, iterations=10)  # its greedy runs take arrays of another layout
 
 
 def _problem(*sizes: int) -> Problem:

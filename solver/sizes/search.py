@@ -250,13 +250,13 @@ class _Search:
 
     def _polish_one(self, schedule: Schedule, iterations: int | None, deadline: float | None, seed: int) -> set[Sizes]:
         """Anneal, then resize; the divisions that come of it."""
-        now = time.monotonic()
+        now, resizing = time.monotonic(), RESIZE_SHARE if self._granularity.sizes else 0.0
         better = anneal(
             self._problem,
             schedule,
             self._objective,
-            iterations=None if iterations is None else int(iterations * (1 - RESIZE_SHARE)),
-            deadline=None if deadline is None else now + (deadline - now) * (1 - RESIZE_SHARE),
+            iterations=None if iterations is None else int(iterations * (1 - resizing)),
+            deadline=None if deadline is None else now + (deadline - now) * (1 - resizing),
             seed=seed,
             workers=self._workers,
             target=self._target,
@@ -264,7 +264,7 @@ class _Search:
         )
         divisions = {self.take(better)}
         if self._granularity.sizes:
-            moves = None if iterations is None else int(iterations * RESIZE_SHARE)
+            moves = None if iterations is None else int(iterations * resizing)
             better = resize(self._problem, better, self._objective, iterations=moves, deadline=deadline, seed=seed)
             divisions.add(self.take(better))
         return {sizes for sizes in divisions if sizes is not None}

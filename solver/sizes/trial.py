@@ -62,7 +62,7 @@ class Trial:
         which = np.array([self._number[size] for size in sizes], dtype=np.int64)
         half = count if self._directions == 1 else (count + 1) // 2
         which[half:] += self._width
-        self._now = self._table[:, :, which]
+        self._now = np.ascontiguousarray(self._table[:, :, which])
         self._low, self._high = np.where(self._way == 0, 0, half), np.where(self._way == 0, half, count)
         self._codes = np.zeros((self.problem.ranks, 3 * self._most * count), dtype=np.int64)
         self._made = np.zeros(self.problem.ranks, dtype=np.int64)
