@@ -23,6 +23,9 @@ class Kind(IntEnum):
     """Fused backward: I and W in one (the zero-bubble papers' BW)."""
 
 
+MOST_UNITS = 2**31
+"""No range of units ends later."""
+
 _TEXT = re.compile(r"(0|[1-9]\d*)([FIWB])(0|[1-9]\d*)(?:\[(0|[1-9]\d*):(0|[1-9]\d*)\])?", re.ASCII)
 
 
@@ -83,6 +86,8 @@ def parse_op(text: str) -> Op:
         units = (int(start), int(stop))
         if letter != "W":
             raise InputError(f"{text!r}: only a W is cut into units; write {stage}{letter}{microbatch}")
+        if units[1] > MOST_UNITS:
+            raise InputError(f"{text!r}: no weight gradient has {units[1]} units; the most is {MOST_UNITS}")
         if units[0] >= units[1]:
             raise InputError(f"{text!r}: the range of units is empty; its start must be below its stop")
     return Op(int(stage), Kind[letter], int(microbatch), units)

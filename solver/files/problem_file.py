@@ -62,7 +62,7 @@ class MemorySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[memory]`."""
 
     unit: str = "B"
-    activation: PerStage = 0
+    activation: PerStage | None = None
     retained: PerStage | None = None
     retained_units: Units | None = None
     static: Natural | list[Natural] = 0
@@ -119,11 +119,11 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
         raise InputError(f"memory.unit: {memory.unit!r} is none of {', '.join(BYTES)}")
     scale = BYTES[memory.unit]
     for key, value in (("retained", memory.retained), ("retained_units", memory.retained_units)):
-        if value is not None and memory.activation == 0 and value != 0:
+        if value is not None and memory.activation is None and value != 0:
             raise InputError(f"memory.{key}: given without memory.activation; say what F holds")
     if memory.retained is not None and memory.retained_units is not None:
         raise InputError("memory.retained: given beside memory.retained_units; leave one out")
-    activation = _per_stage("memory.activation", memory.activation, stages, scale)
+    activation = _per_stage("memory.activation", memory.activation or 0, stages, scale)
     retained_units = _units("memory.retained_units", memory.retained_units, stages, scale)
     if memory.retained is not None:
         retained = _per_stage("memory.retained", memory.retained, stages, scale)

@@ -275,6 +275,8 @@ class Parts:
         at, best = self.at, self.at.best
         rest = [sizes for sizes in self.promising() if best is None or sizes != best.schedule.sizes]
         choices = ([] if best is None else [best.schedule.sizes]) + rest
+        if self.clock.deterministic:  # time does not end it
+            choices = choices[: 1 + RIVALS]
         for index, sizes in enumerate(choices):
             ops = self._ops_of(len(sizes))
             if at.met:
@@ -289,7 +291,10 @@ class Parts:
             if self.clock.late:
                 return
             deadline = self.clock.part(1.0 if index == len(choices) - 1 else 0.5)
-            (by_ilp if self.name == "ilp" else by_cpsat)(self.request, at, sizes, deadline, self._note)
+            if self.name == "ilp":
+                by_ilp(self.request, at, sizes, deadline, self._note)
+            else:
+                by_cpsat(self.request, at, sizes, deadline, 1 / len(choices), self._note)
 
     def _note(self, text: str) -> None:
         self.reason = text

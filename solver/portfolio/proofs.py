@@ -38,8 +38,8 @@ def prove_every_division(request: Request, at: Incumbent, deadline: float, share
     )
 
 
-def by_cpsat(request: Request, at: Incumbent, sizes: Sizes, deadline: float, note: Note) -> None:
-    """CP-SAT with given sizes."""
+def by_cpsat(request: Request, at: Incumbent, sizes: Sizes, deadline: float, share: float, note: Note) -> None:
+    """CP-SAT with given sizes; the share is that of the work, as for `prove_every_division`."""
     from ..cpsat import solve_cpsat
 
     solve_cpsat(
@@ -53,7 +53,7 @@ def by_cpsat(request: Request, at: Incumbent, sizes: Sizes, deadline: float, not
         lambda found, _: at.take(found, "cpsat"),
         request.deterministic,
         sizes=sizes,
-        budget=request.time_limit if request.deterministic else float("inf"),
+        budget=share * request.time_limit if request.deterministic else float("inf"),
         on_note=lambda text: note(f"CP-SAT was left out: {text}"),
         granularity=request.granularity,
         on_bound=partial(at.raise_bound, sizes),

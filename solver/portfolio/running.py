@@ -18,9 +18,12 @@ from .incumbent import Incumbent
 from .parts import Parts
 from .request import Clock, Progress, Request
 
-ORDER_SHARE, ORDER_LEAST_S, ORDER_OPS_PER_SECOND = 0.15, 0.3, 500
-"""The search for the best order alone, where more is to be chosen: its share of the time that is left, and no more than
-a second for so many ops, though something in any case."""
+ORDER_SHARE, ORDER_SHARE_SHORT, ORDER_SHORT_S = 0.15, 0.4, 1.0
+"""The search for the best order alone, where more is to be chosen: its share of the time that is left, or a larger one
+as long as that is short."""
+
+ORDER_LEAST_S, ORDER_OPS_PER_SECOND = 0.3, 500
+"""It needs no more than a second for so many ops, though something in any case."""
 
 
 def run(request: Request) -> Result:
@@ -82,6 +85,8 @@ class _Run:
             for method in reversed(METHODS):
                 if method.build is not None and not at.met:
                     parts.heuristic(method)
+        if name == "greedy" and parts.dividing:
+            self._order_alone()
         if not at.met:
             parts.greedy()
         if at.best is None:
@@ -106,14 +111,16 @@ class _Run:
     def _order_alone(self) -> None:
         """The same search with nothing to choose but the order: more freedom must not be a loss.
 
-        Against the clock it gets no more than it needs to be about done; where work is counted, as much as the rest.
+        It gets no more than it needs to be about done; where moves are counted, as many as the rest.
         """
         request, clock, parts = self._request, self._clock, self._parts
         if not parts.choosing:
             return
         limit = request.time_limit
-        if not clock.deterministic and request.iterations is None:
-            limit = min(ORDER_SHARE * clock.left, max(ORDER_LEAST_S, parts.ops / ORDER_OPS_PER_SECOND))
+        if request.iterations is None:
+            left = limit if clock.deterministic else clock.left
+            share = max(ORDER_SHARE * left, min(ORDER_SHORT_S, ORDER_SHARE_SHORT * left))
+            limit = min(share, max(ORDER_LEAST_S, parts.ops / ORDER_OPS_PER_SECOND))
             if limit <= 0:
                 return
         tell = request.on_progress

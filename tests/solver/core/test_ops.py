@@ -51,6 +51,8 @@ def test_ranges_are_of_w_and_not_empty() -> None:
         InputError, match=r"'0W1\[2:2\]': the range of units is empty; its start must be below its stop"
     ):
         parse_op("0W1[2:2]")
+    with pytest.raises(InputError, match=r"'0W1\[0:9999999999\]': no weight gradient has 9999999999 units"):
+        parse_op("0W1[0:9999999999]")
 
 
 def test_which_ops_pass_the_gradient_on() -> None:
