@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pulp
@@ -17,6 +18,9 @@ from .answer import GAP, GRACE_S, NEVER_S, TOLERANCE, Answer, Task
 
 BOUND = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 """How CBC's log ends where it stopped early."""
+
+LATE_S = 0.05
+"""Seconds before its limit from which CBC may have been stopped by it."""
 
 NOTHING = "No feasible solution found"
 """What its log says where it stopped without a solution."""
@@ -65,7 +69,10 @@ def cbc(task: Task) -> Answer:
         if not solution.exists() or not solution.stat().st_size:
             return Answer()
         values = solver.readsol_MPS(str(solution), task.model, variables, names, rows)[1]
-        return answer_of(solution.read_text().partition("\n")[0], log.read_text(), dict(values))
+        found = answer_of(solution.read_text().partition("\n")[0], log.read_text(), dict(values))
+        # Stopped by its limit in the middle of a node it may say "Infeasible", too; what it says before then is true.
+        late = time.monotonic() > task.deadline - LATE_S
+        return replace(found, infeasible=False) if late else found
 
 
 def _run(command: list[str], output: int, deadline: float) -> None:

@@ -114,7 +114,7 @@ def within_memory(v: Variables) -> None:
             if held[n] > 0:
                 points.append((triples[n][FORWARD], [(held[n], 1)]))
             if kept[n] > held[n]:
-                split: Linear = 1 - v.fused[v.sets.parts(n)[1:]]
+                split: Linear = 1 - v.fused.get(v.sets.parts(n)[1:], 0)
                 points.append((triples[n][BACKWARD], [(held[n], 1), (kept[n] - held[n], split)]))
             for node, terms in points:
                 for other in mine:

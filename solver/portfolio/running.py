@@ -93,7 +93,7 @@ class _Run:
             parts.one_by_one()
         if at.best is None:
             return  # only where fused backwards, which are not to be chosen, would be needed
-        if name in ("auto", "cpsat", "anneal") and not at.met:
+        if name in ("auto", "cpsat", "anneal", "ilp") and not at.met:
             self._order_alone()
         if name in ("auto", "cpsat", "anneal") and not at.met:
             if parts.dividing:

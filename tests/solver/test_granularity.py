@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import InputError, Kind, Objective, Problem, Result, check, simulate, solve
+from adaptpipe.solver import InputError, Kind, Objective, Problem, Result, Status, check, simulate, solve
 from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
 from adaptpipe.solver.core.granularity import ALL, NONE, Granularity
 from adaptpipe.solver.methods import METHODS
@@ -68,7 +68,8 @@ def test_every_search_keeps_to_its_granularity_and_gains_by_it(
     assert coarse.bound <= coarse.value
     assert lower_bound(NONE.restricted(problem), objective) <= coarse.value
     assert fine.bound <= coarse.value
-    assert fine.value <= coarse.value
+    # The ILP has no measure of its work but time: without a proof it may have been luckier.
+    assert fine.value <= coarse.value or (method == "ilp" and coarse.status is not Status.OPTIMAL)
 
 
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)

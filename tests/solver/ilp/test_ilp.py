@@ -9,8 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import InputError, Problem, Schedule, check, simulate
+from adaptpipe.solver import InputError, Problem, Schedule, check, simulate, solve
 from adaptpipe.solver.bounds import lower_bound
+from adaptpipe.solver.core.granularity import ALL, NONE
 from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.cpsat import solve_cpsat
 from adaptpipe.solver.cpsat.prices import prices
@@ -318,3 +319,20 @@ def test_durations_far_apart_are_rounded_down_and_simulated_in_ticks(backend: Ba
 def test_a_back_end_of_another_name_is_refused() -> None:
     with pytest.raises(InputError, match="backend: 'glpk' is none of highs, cbc"):
         search.backend_of("glpk")
+
+
+def test_where_nothing_may_be_fused_an_input_gradient_that_swells_needs_its_bytes() -> None:
+    data = {
+        "pipeline": {"ranks": 2},
+        "batch": {"samples": 2},
+        "costs": {"forward": 3, "backward_input": 3, "backward_weight": 2},
+        "memory": {"activation": 2, "retained": 3, "limit": 4},
+    }
+    problem = Problem.from_dict(data)
+    free, split = (solve(problem, "ilp", time_limit=10, granularity=each) for each in (ALL, NONE))
+    assert split.schedule.fused_share == 0
+    assert check(problem, split.schedule) == ()
+    assert (free.value, split.value) == (
+        optimum(problem.instance((1, 1))),
+        optimum(problem.instance((1, 1)), granularity=NONE),
+    )
