@@ -101,8 +101,8 @@ def _executed(book: Book) -> list[str]:
         return []
     where = "; ".join(sorted({f"{run.date}, {run.machine}" for run in book.executed.values()}))
     lines = ["## Executed", "", f"{where}. The best schedule by order alone and the best with all choices, step by"]
-    lines += ["step in turns. Emulated ops sleep until their planned end, and messages are real: what is measured is the"]
-    lines += ["plan with delays of messages and processes. Makespans are medians; the gain is the median of pairs.", ""]
+    lines += ["step in turns. Emulated ops sleep until their planned end, and messages are real: what is measured is"]
+    lines += ["the plan with delays of messages and processes. Makespans are medians; the gain is the median of pairs.", ""]
     head = ["what", "pairs", "predicted", "measured", "predicted gain", "measured gain (quartiles)", "chosen"]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for run in book.executed.values():
