@@ -100,9 +100,14 @@ def _executed(book: Book) -> list[str]:
     if not book.executed:
         return []
     where = "; ".join(sorted({f"{run.date}, {run.machine}" for run in book.executed.values()}))
-    lines = ["## Executed", "", f"{where}. The best schedule by order alone and the best with all choices, step by"]
-    lines += ["step in turns. Emulated ops sleep until their planned end, and messages are real: what is measured is"]
-    lines += ["the plan with delays of messages and processes. Makespans are medians; the gain is the median of pairs.", ""]
+    lines = [
+        "## Executed",
+        "",
+        f"{where}. The best schedule by order alone and the best with all choices, step by step in turns.",
+        "Emulated ops sleep until their planned end, and messages are real: what is measured is the plan with the delays",
+        "of messages and processes. Makespans are medians; the gain is the median of pairs.",
+        "",
+    ]
     head = ["what", "pairs", "predicted", "measured", "predicted gain", "measured gain (quartiles)", "chosen"]
     lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for run in book.executed.values():
