@@ -104,7 +104,7 @@ def _executed(book: Book) -> list[str]:
         "## Executed",
         "",
         f"{where}. The best schedule by order alone and the best with all choices, step by step in turns.",
-        "Emulated ops sleep until their planned end, and messages are real: what is measured is the plan with the delays",
+        "Emulated ops sleep until their planned end, and messages are real: what is measured is the plan with delays",
         "of messages and processes. Makespans are medians; the gain is the median of pairs.",
         "",
     ]
