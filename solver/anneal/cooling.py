@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Protocol
 
-from .state import State
+
+class Annealed(Protocol):
+    """What can be annealed: the best value so far, and moves from one temperature to another."""
+
+    @property
+    def best(self) -> int:
+        """Best objective value, in ticks."""
+
+    def run(self, moves: int, hot: float, cold: float, target: int) -> None:
+        """Propose moves, from temperature `hot` to `cold` in ticks; may stop at a value of `target`."""
+
 
 MOVES_AT_ONCE = 2_000
 """Moves between two looks at the clock, at first and where moves are what is counted."""
@@ -14,7 +25,7 @@ LOOK_S = 0.05
 """Seconds between two looks at the clock."""
 
 
-def cool(state: State, iterations: int | None, deadline: float | None, heat: float, target: int) -> Iterator[None]:
+def cool(state: Annealed, iterations: int | None, deadline: float | None, heat: float, target: int) -> Iterator[None]:
     """Anneal from `heat`, in ticks, to 0; gives way after some moves each time.
 
     The temperature falls with the square of what is left of the round: of its moves, or else of its time.

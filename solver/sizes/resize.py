@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
+from ..anneal.cooling import cool
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
@@ -16,11 +15,9 @@ from .tables import OpPrices
 HEAT = 0.1
 """Highest temperature as a share of the mean duration of an op."""
 
-MOVES_AT_ONCE = 1_000
-"""Moves between two looks at the clock, at first."""
 
-LOOK_S = 0.02
-"""Seconds between two looks at the clock."""
+NO_TARGET = -1
+"""No value is as low: moves go on to the end."""
 
 
 def resize(
@@ -76,7 +73,8 @@ def resize(
     if schedule.microbatches < 2 or len(problem.sizes) == 1:
         return schedule
     state = _State(problem, schedule, objective, seed)
-    state.run(iterations, deadline, heat * state.mean)
+    for _ in cool(state, iterations, deadline, heat * state.mean, NO_TARGET):
+        pass
     return state.best_schedule() if state.best < state.started else schedule
 
 
@@ -133,27 +131,9 @@ class _State:
         """Objective value of the best sizes, in ticks."""
         return int(self.values[kernel.BEST])
 
-    def run(self, iterations: int | None, deadline: float | None, heat: float) -> None:
-        """Anneal from `heat`, in ticks, to 0; it falls with the square of what is left of the moves, or of the time."""
-        began, moves, done = time.monotonic(), MOVES_AT_ONCE, 0
-        while True:
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                return
-            if iterations is not None:
-                moves = min(MOVES_AT_ONCE, iterations - done)
-                if moves <= 0:
-                    return
-                left, after = 1 - done / iterations, 1 - (done + moves) / iterations
-            else:
-                assert deadline is not None
-                left = after = (deadline - now) / max(deadline - began, 1e-9)
-            hot, cold = heat * left**2, heat * after**2
-            kernel.anneal(self.ops, self.kept, self.values, self.random, self.span, moves, hot, cold)
-            done += moves
-            if iterations is None:
-                took = time.monotonic() - now
-                moves = max(100, min(10**6, int(moves * min(2.0, LOOK_S / max(took, 1e-6)))))
+    def run(self, moves: int, hot: float, cold: float, target: int) -> None:
+        """Propose moves, from temperature `hot` to `cold` in ticks."""
+        kernel.anneal(self.ops, self.kept, self.values, self.random, self.span, moves, hot, cold)
 
     def best_schedule(self) -> Schedule:
         """The schedule with the best sizes."""

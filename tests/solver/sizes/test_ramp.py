@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptpipe.solver.sizes.ramp import Ramp, neighbours, ramps
@@ -14,18 +14,16 @@ allowed_sizes = st.sets(st.integers(1, 9), min_size=1).map(lambda sizes: tuple(s
 
 @given(st.data(), allowed_sizes, st.integers(1, 60))
 def test_a_ramp_grows_stays_and_shrinks(data: st.DataObject, sizes: tuple[int, ...], samples: int) -> None:
+    size = data.draw(st.sampled_from(sizes))
+    ends = st.sampled_from([each for each in sizes if each <= size])
+    lengths = st.integers(0, 8)
     shape = Ramp(
-        data.draw(st.sampled_from(sizes)),
-        data.draw(st.integers(0, 8)),
-        data.draw(st.integers(0, 8)),
-        data.draw(st.sampled_from(sizes)),
-        data.draw(st.sampled_from(sizes)),
-        data.draw(st.booleans()),
+        size, data.draw(lengths), data.draw(lengths), data.draw(ends), data.draw(ends), data.draw(st.booleans())
     )
-    assume(max(shape.first, shape.last) <= shape.size)
     found = shape.divide(samples, sizes)
-    assume(found is not None)
-    assert found is not None
+    if found is None:  # the sizes do not add up, or the ways up and down hold more than the batch
+        assert 1 not in sizes or samples < sum((shape.first, shape.last, size)) + 16 * size
+        return
     assert sum(found) == samples
     assert set(found) <= set(sizes)
     assert max(found) <= shape.size

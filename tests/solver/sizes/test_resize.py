@@ -78,7 +78,7 @@ def test_evaluations_from_a_later_block_are_right(limit: int | None, objective: 
     state = _State(problem, schedule, objective, 5)
     assert len(state.ops.rank) > 5 * kernel.BLOCK
     for _ in range(20):
-        state.run(100, None, 20.0)
+        state.run(100, 20.0, 0.0, -1)
         now = tuple(state.ops.sizes[state.kept.which].tolist())
         timeline = simulate(problem, Schedule(schedule.placement, now, schedule.ops))
         assert state.values[kernel.VALUE] == timeline.value(objective)
