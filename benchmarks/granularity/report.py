@@ -61,13 +61,22 @@ def text(book: Book, chart: str) -> str:
 
 
 def _machines(found: Sequence[Study]) -> Iterator[str]:
-    groups: dict[tuple[str, str, float, int, int], list[str]] = {}
+    keys: dict[str, set[tuple[object, ...]]] = {}
+    groups: dict[tuple[object, ...], list[str]] = {}
     for study in found:
-        key = (study.date, study.machine, study.time_limit_s, study.workers, study.seed)
-        if study.set not in groups.setdefault(key, []):
-            groups[key].append(study.set)
+        keys.setdefault(study.set, set()).add(_circumstances(study))
+    for study in found:
+        # A set that was run in parts names the placement of each.
+        name = study.set if len(keys[study.set]) == 1 else f"{study.set}: {study.case.split()[0]}"
+        names = groups.setdefault(_circumstances(study), [])
+        if name not in names:
+            names.append(name)
     for (date, machine, limit, workers, seed), names in groups.items():
         yield f"- {date}, {machine}; {limit:g} s a search, {workers} workers, seed {seed} ({', '.join(names)})."
+
+
+def _circumstances(study: Study) -> tuple[object, ...]:
+    return study.date, study.machine, study.time_limit_s, study.workers, study.seed
 
 
 def _table(rows: CaseSet, found: Sequence[Study]) -> Iterator[str]:
