@@ -25,6 +25,9 @@ class OpRecord:
         What the op passed on to another stage.
     busy_s
         Seconds for which the op had the processor: on a busy machine less than what passed meanwhile.
+    asked_s, arrived_s
+        When the rank first had nothing else to do before the op than its message, and when that had arrived, which may
+        be long before; None where the op needs none from another rank.
     """
 
     op: Op
@@ -33,6 +36,15 @@ class OpRecord:
     held_bytes: int
     message_bytes: int
     busy_s: float = 0.0
+    asked_s: float | None = None
+    arrived_s: float | None = None
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds in which the op's message was waited for; weight gradients may have filled them."""
+        if self.asked_s is None or self.arrived_s is None:
+            return 0.0
+        return max(0.0, self.arrived_s - self.asked_s)
 
 
 @dataclass(frozen=True, slots=True)

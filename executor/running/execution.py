@@ -88,6 +88,7 @@ class Execution:
         self._inputs = list(inputs)
         self._targets = list(targets)
         self._arrived: dict[tuple[bool, int, int], Message] = {}  # by whether forward, receiver and micro-batch
+        self._calls: dict[Op, tuple[float, float]] = {}  # when an op's message was asked for, and when it had arrived
         self._made: Message = ()
         self.at: Op | None = None
         self.loss: Tensor | None = None
@@ -100,8 +101,10 @@ class Execution:
             op = self.at = instruction.op
             match instruction:
                 case Receive(_, route):
+                    asked = time.perf_counter()
                     message = self._transport.recv(route, op.microbatch)
                     self._arrived[op.kind is Kind.F, op.stage, op.microbatch] = message
+                    self._calls[op] = asked, self._transport.arrived_s
                     del message
                 case Run():
                     self._run(op)
@@ -128,7 +131,8 @@ class Execution:
         held = runner.held_by(op.microbatch)
         # Looking after each op is enough: while I runs, the larger of what was held before and after counts.
         self.peak_bytes = max(self.peak_bytes, sum(each.held_bytes for each in self._runners.values()))
-        self.records.append(OpRecord(op, start, end, held, nbytes(self._made), busy))
+        asked, arrived = self._calls.pop(op, (None, None))
+        self.records.append(OpRecord(op, start, end, held, nbytes(self._made), busy, asked, arrived))
 
     def _forward(self, op: Op, runner: Runner) -> Message:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last

@@ -13,7 +13,7 @@ import pytest
 
 from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launching.launcher import launch
-from adaptpipe.executor.report import StepReport
+from adaptpipe.executor.report import OpRecord, StepReport
 from adaptpipe.executor.running.emulated import Device
 from adaptpipe.solver import Kind, Op, Placement, Problem, Schedule, place, simulate
 from adaptpipe.solver.evaluate.simulate import op_inputs, op_ticks
@@ -106,6 +106,7 @@ def assert_is_run_of(problem: Problem, schedule: Schedule, reports: Sequence[Ste
             edge = 0 if record.op.is_backward else problem.stages - 1
             sends = record.op.kind is not Kind.W and record.op.stage != edge
             assert record.message_bytes == (MESSAGE_BYTES if sends else 0)
+            assert_waits(schedule, rank, record)
     records = [record for report in reports for record in report.records]
     start, end = (np.array([getattr(record, key) for record in records]) for key in ("start_s", "end_s"))
     np.testing.assert_allclose(end - start, op_ticks(instance, schedule) * TICK_S, atol=ROUNDING_S)
@@ -117,6 +118,20 @@ def assert_is_run_of(problem: Problem, schedule: Schedule, reports: Sequence[Ste
         assert (start[a + 1 : b] >= end[a : b - 1] - ROUNDING_S).all()
     # Nothing is faster than the plan without messages.
     assert (start - start.min() >= timeline.start * TICK_S - ROUNDING_S).all()
+
+
+def assert_waits(schedule: Schedule, rank: int, record: OpRecord) -> None:
+    """A message, and only a message, has been asked for and has arrived before its op starts."""
+    op = record.op
+    source = op.stage + 1 if op.is_backward else op.stage - 1
+    inside = op.kind is not Kind.W and 0 <= source < schedule.placement.stage_count
+    from_another = inside and schedule.placement.rank_of(source, op.microbatch, schedule.microbatches) != rank
+    assert (record.asked_s is not None) == (record.arrived_s is not None) == from_another
+    if record.asked_s is None or record.arrived_s is None:
+        assert record.wait_s == 0
+    else:
+        assert record.arrived_s <= record.start_s
+        assert record.wait_s == max(0, record.arrived_s - record.asked_s)
 
 
 def test_what_a_process_does_between_ops_does_not_delay_its_device() -> None:
