@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adaptpipe.solver import Op
+from adaptpipe.solver import Op, Schedule
+from adaptpipe.solver.traces.trace import NANOSECONDS, Ran, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +76,49 @@ class StepReport:
     peak_bytes: int
     received_bytes: int
     step_s: float
+
+
+def as_trace(schedule: Schedule, rows: Sequence[Sequence[OpRecord]], seconds_per_tick: float) -> Trace:
+    """One step of all ranks as a trace, whose clock begins with the first op.
+
+    Parameters
+    ----------
+    schedule
+        What was planned.
+    rows
+        For each rank, its records.
+    seconds_per_tick
+        How long a tick of the plan was to take.
+
+    Raises
+    ------
+    InputError
+        If the records are not those of the schedule.
+    """
+    begin = min((row[0].start_s for row in rows if row), default=0.0)
+
+    def ns(seconds: float) -> int:
+        return round((seconds - begin) * NANOSECONDS)
+
+    ran: list[tuple[Ran, ...]] = []
+    for records in rows:
+        held: dict[tuple[int, int], int] = {}
+        row: list[Ran] = []
+        for record in records:
+            before = sum(held.values())
+            held[record.op.stage, record.op.microbatch] = record.held_bytes
+            after = sum(held.values())
+            row.append(
+                Ran(
+                    op=record.op,
+                    start_ns=ns(record.start_s),
+                    end_ns=ns(record.end_s),
+                    during_bytes=max(before, after),
+                    after_bytes=after,
+                    message_bytes=record.message_bytes,
+                    asked_ns=None if record.asked_s is None else ns(record.asked_s),
+                    arrived_ns=None if record.arrived_s is None else ns(record.arrived_s),
+                )
+            )
+        ran.append(tuple(row))
+    return Trace(schedule, tuple(ran), seconds_per_tick)

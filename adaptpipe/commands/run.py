@@ -145,9 +145,10 @@ def _row(spec: RunSpec, outcome: Outcome, index: int) -> Row:
 
 
 def _write(spec: RunSpec, outcome: Outcome) -> Path:
+    from adaptpipe.executor.report import as_trace
+    from adaptpipe.solver.core.problem import SECONDS
     from adaptpipe.solver.evaluate.chart import save_chart
-
-    from .measured import save_measured_trace
+    from adaptpipe.solver.traces.writing import save_trace
 
     folder = Path(spec.out)
     try:
@@ -161,7 +162,8 @@ def _write(spec: RunSpec, outcome: Outcome) -> Path:
         assert result.timeline is not None
         result.schedule.save(folder / f"{stem}.json", outcome.problem.name)
         save_chart(result.timeline, folder / f"{stem}.png")
-        save_measured_trace(trained.records, folder / f"{stem}.trace.json")
+        trace = as_trace(result.schedule, trained.records, float(SECONDS[outcome.problem.unit]))
+        save_trace(trace, folder / f"{stem}.trace.json")
     return folder
 
 

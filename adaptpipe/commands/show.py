@@ -51,9 +51,10 @@ def show(
             print(draw(timeline, width=max(40, shutil.get_terminal_size().columns - 12)))
             print(legend(timeline))
     elif output.name.endswith(".trace.json"):
-        from adaptpipe.solver.evaluate.trace import save_trace
+        from adaptpipe.solver.traces.trace import trace_of
+        from adaptpipe.solver.traces.writing import save_trace
 
-        save_trace(timeline, output)
+        save_trace(trace_of(timeline), output)
     else:
         from adaptpipe.solver.evaluate.chart import save_chart
 

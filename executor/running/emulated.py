@@ -203,7 +203,7 @@ class EmulatedPipeline(Session):
             stage: EmulatedRunner(self._spend, stage, stage == last, nbytes, message)
             for _, stage in program.placement.held[dist.get_rank()]
         }
-        super().__init__(program, runners, timeout_s=timeout_s)
+        super().__init__(program, schedule, runners, seconds_per_tick=seconds_per_tick, timeout_s=timeout_s)
 
     def step(self) -> None:
         """Run one step, after a barrier; its times are in `report`.

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from adaptpipe.solver import InputError, Problem, Schedule
+from adaptpipe.solver.core.problem import SECONDS
 
 from ..channels.message import Message
 from ..programs.lowering import forward_only, lower
@@ -83,7 +84,14 @@ class Pipeline(Session):
             stage: StageRunner(stage, module, loss_fn if stage == last else None, program.unit_ticks[stage])
             for stage, module in sorted(stages.items())
         }
-        super().__init__(program, self._stages, timeout_s=timeout_s, device=device_of(stages))
+        super().__init__(
+            program,
+            schedule,
+            self._stages,
+            seconds_per_tick=float(SECONDS[problem.unit]),
+            timeout_s=timeout_s,
+            device=device_of(stages),
+        )
 
     def step(self, batch: object, target: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.

@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import torch
 import torch.distributed as dist
 
-from adaptpipe.solver import InputError
+from adaptpipe.solver import InputError, Schedule
+from adaptpipe.solver.traces.writing import save_trace
 
 from ..channels.message import Message
 from ..channels.transport import connect
 from ..failures import blame
 from ..programs.program import Program
-from ..report import StepReport
+from ..report import OpRecord, StepReport, as_trace
 from .execution import Execution, Runner
 
 
@@ -28,8 +30,12 @@ class Session:
     ----------
     program
         What all ranks of the default process group have agreed on.
+    schedule
+        What it was made of.
     runners
         This rank's stages.
+    seconds_per_tick
+        How long a tick of the plan is to take.
     timeout_s
         Seconds that a rank waits for a message before it gives up.
     device
@@ -39,13 +45,17 @@ class Session:
     def __init__(
         self,
         program: Program,
+        schedule: Schedule,
         runners: Mapping[int, Runner],
         *,
+        seconds_per_tick: float,
         timeout_s: float,
         device: torch.device | None = None,
     ) -> None:
         self._rank = dist.get_rank()
         self._program = program
+        self._schedule = schedule
+        self._seconds_per_tick = seconds_per_tick
         self._runners = runners
         self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
@@ -79,6 +89,21 @@ class Session:
         if self._report is None:
             raise InputError("report: there has been no step; call step first")
         return self._report
+
+    def save_trace(self, path: str | Path) -> None:
+        """Write what all ranks did in the last step, for ui.perfetto.dev and `adaptpipe compare --trace`.
+
+        All ranks call it together; rank 0 writes. The ranks' clocks must agree, as they do on one machine.
+
+        Raises
+        ------
+        InputError
+            If there has been no step; on rank 0, if the file cannot be written.
+        """
+        records: list[tuple[OpRecord, ...]] = [()] * dist.get_world_size()
+        dist.all_gather_object(records, self.report.records)
+        if self._rank == 0:
+            save_trace(as_trace(self._schedule, records, self._seconds_per_tick), path)
 
     def close(self) -> None:
         """Let go of the stages, and end the channels. May be called twice."""

@@ -38,21 +38,32 @@ def load_schedule(path: str | Path) -> Schedule:
     """
     spec = read_struct(path, ScheduleSpec)
     try:
-        if spec.format != FORMAT:
-            raise InputError(f"format: {spec.format!r} is not {FORMAT!r}; this is another kind of file")
-        if spec.version != VERSION:
-            raise InputError(f"version: {spec.version} is not {VERSION}, the one this release reads")
-        if len(spec.placement) not in (1, 2):
-            raise InputError(f"placement: {len(spec.placement)} directions; there are one or two")
-        schedule = Schedule.parse(_placement(spec), spec.sizes, spec.ops)
-        if schedule.fingerprint != spec.fingerprint:
-            raise InputError(
-                f"fingerprint: {spec.fingerprint!r} does not belong to this placement and these sizes "
-                f"({schedule.fingerprint!r}); the file was edited by hand: solve again, or correct it"
-            )
-        return schedule
+        return from_spec(spec)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def from_spec(spec: ScheduleSpec) -> Schedule:
+    """Schedule of a file's content.
+
+    Raises
+    ------
+    InputError
+        With key (or rank and position) and remedy.
+    """
+    if spec.format != FORMAT:
+        raise InputError(f"format: {spec.format!r} is not {FORMAT!r}; this is another kind of file")
+    if spec.version != VERSION:
+        raise InputError(f"version: {spec.version} is not {VERSION}, the one this release reads")
+    if len(spec.placement) not in (1, 2):
+        raise InputError(f"placement: {len(spec.placement)} directions; there are one or two")
+    schedule = Schedule.parse(_placement(spec), spec.sizes, spec.ops)
+    if schedule.fingerprint != spec.fingerprint:
+        raise InputError(
+            f"fingerprint: {spec.fingerprint!r} does not belong to this placement and these sizes "
+            f"({schedule.fingerprint!r}); the file was edited by hand: solve again, or correct it"
+        )
+    return schedule
 
 
 def _placement(spec: ScheduleSpec) -> Placement:
@@ -64,15 +75,9 @@ def _placement(spec: ScheduleSpec) -> Placement:
     return mirror if mirror.stages == directions else placement
 
 
-def save_schedule(schedule: Schedule, path: str | Path, problem: str = "") -> None:
-    """Write a schedule as JSON, one line for each rank.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be written.
-    """
-    spec = ScheduleSpec(
+def as_spec(schedule: Schedule, problem: str = "") -> ScheduleSpec:
+    """Content of a schedule's file."""
+    return ScheduleSpec(
         format=FORMAT,
         version=VERSION,
         problem=problem,
@@ -82,6 +87,17 @@ def save_schedule(schedule: Schedule, path: str | Path, problem: str = "") -> No
         sizes=list(schedule.sizes),
         ops=[[str(op) for op in row] for row in schedule.ops],
     )
+
+
+def save_schedule(schedule: Schedule, path: str | Path, problem: str = "") -> None:
+    """Write a schedule as JSON, one line for each rank.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be written.
+    """
+    spec = as_spec(schedule, problem)
     fields: dict[str, object] = msgspec.to_builtins(spec)
     ops = ",\n  ".join(msgspec.json.encode(row).decode() for row in spec.ops)
     lines = [

@@ -13,6 +13,8 @@ import pytest
 
 from adaptpipe.commands.run_file import RunSpec, load_run
 from adaptpipe.solver import InputError, Problem, Schedule, check
+from adaptpipe.solver.traces.reading import load_trace
+from tests.nesting import tracks
 
 TINY = """
 ranks = 2
@@ -63,8 +65,11 @@ def test_run_trains_under_both_schedules_and_writes_them(run_file: Path, tmp_pat
     for stem in ("baseline", "schedule"):
         assert check(problem, Schedule.load(tmp_path / "out" / f"{stem}.json")) == ()
         assert (tmp_path / "out" / f"{stem}.png").read_bytes().startswith(b"\x89PNG")
-        trace = json.loads((tmp_path / "out" / f"{stem}.trace.json").read_text())
-        assert {event["pid"] for event in trace["traceEvents"]} == {0, 1}
+        file = tmp_path / "out" / f"{stem}.trace.json"
+        trace = load_trace(file)
+        assert trace.schedule == Schedule.load(tmp_path / "out" / f"{stem}.json")
+        assert trace.makespan_ns > 0
+        assert {rank for rank, _ in tracks(json.loads(file.read_text())["traceEvents"])} == {0, 1}
 
 
 @pytest.mark.timeout(120)

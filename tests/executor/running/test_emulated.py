@@ -13,11 +13,13 @@ import pytest
 
 from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launching.launcher import launch
-from adaptpipe.executor.report import OpRecord, StepReport
+from adaptpipe.executor.report import OpRecord, StepReport, as_trace
 from adaptpipe.executor.running.emulated import Device
 from adaptpipe.solver import Kind, Op, Placement, Problem, Schedule, place, simulate
 from adaptpipe.solver.evaluate.simulate import op_inputs, op_ticks
 from adaptpipe.solver.heuristics import gpipe
+from adaptpipe.solver.traces.writing import COMPUTE, RECEIVE, SEND, trace_events
+from tests.nesting import tracks
 
 from ..orders import POLICIES, schedule_for
 from .emulated_jobs import MESSAGE_BYTES, TICK_S, Case, fail, misuse, step_all
@@ -93,6 +95,7 @@ def test_ops_keep_order_duration_and_inputs(ranks: int) -> None:
     assert any(op.units for _, schedule in todo for row in schedule.ops for op in row)
     for (problem, schedule), *reports in zip(todo, *launch(step_all, ranks, todo, threads=1), strict=True):
         assert_is_run_of(problem, schedule, reports)
+        assert_is_written(problem, schedule, reports)
 
 
 def assert_is_run_of(problem: Problem, schedule: Schedule, reports: Sequence[StepReport]) -> None:
@@ -118,6 +121,20 @@ def assert_is_run_of(problem: Problem, schedule: Schedule, reports: Sequence[Ste
         assert (start[a + 1 : b] >= end[a : b - 1] - ROUNDING_S).all()
     # Nothing is faster than the plan without messages.
     assert (start - start.min() >= timeline.start * TICK_S - ROUNDING_S).all()
+
+
+def assert_is_written(problem: Problem, schedule: Schedule, reports: Sequence[StepReport]) -> None:
+    """Perfetto drops events that overlap on one track, as messages on their way and ops would: google/perfetto#503."""
+    trace = as_trace(schedule, [report.records for report in reports], TICK_S)
+    found = tracks(trace_events(trace))
+    for rank, (row, report) in enumerate(zip(schedule.ops, reports, strict=True)):
+        assert [name for _, _, name in sorted(found[rank, COMPUTE])] == [str(op) for op in row]
+        waits = sum(end - start for start, end, _ in found.get((rank, RECEIVE), []))
+        before = trace.begin_ns - min(ran.asked_ns or 0 for ran in trace.rows[rank])
+        assert waits <= sum(ran.wait_ns for ran in trace.rows[rank]) <= waits + max(0, before)
+        assert max(ran.during_bytes for ran in trace.rows[rank]) == report.peak_bytes
+    on_their_way = sum(len(spans) for (_, track), spans in found.items() if track >= SEND)
+    assert on_their_way == simulate(problem, schedule).messages
 
 
 def assert_waits(schedule: Schedule, rank: int, record: OpRecord) -> None:

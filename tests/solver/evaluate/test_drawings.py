@@ -1,21 +1,17 @@
-"""Grid, chart and trace."""
+"""Grid and chart."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Problem, Schedule, Timeline, Violation, simulate
-from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.chart import save_chart
 from adaptpipe.solver.evaluate.grid import draw, legend, mark
-from adaptpipe.solver.evaluate.trace import save_trace, trace_events
 from tests.strategies import problems, schedules_of
 
 DATA: dict[str, Any] = {
@@ -90,43 +86,6 @@ def test_mark_never_fails_and_the_arrow_points_at_the_op(data: st.DataObject) ->
     arrow = lines[at + 1]
     expected = "?" if position is None else str(schedule.ops[rank][position])
     assert lines[at][arrow.index("^") : len(arrow)] == expected
-
-
-@given(st.data())
-def test_trace_tracks_never_overlap(data: st.DataObject) -> None:
-    """Perfetto drops events that overlap on one track (google/perfetto#4280)."""
-    problem = data.draw(problems())
-    timeline = simulate(problem, data.draw(schedules_of(problem)))
-    events: list[dict[str, Any]] = trace_events(timeline)
-    tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    for event in events:
-        if event["ph"] == "X":
-            tracks.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
-    for spans in tracks.values():
-        for (_, end), (start, _) in pairwise(sorted(spans)):
-            assert start >= end - 1e-9 * max(1.0, end)
-    ops = [event for event in events if event["ph"] == "X" and event["cat"] != "message"]
-    assert sorted(event["name"] for event in ops) == sorted(str(op) for row in timeline.schedule.ops for op in row)
-    tick = float(SECONDS[problem.unit] * 10**6)
-    ends = [event["ts"] + event["dur"] for event in ops]
-    starts = [event["ts"] for event in ops]
-    assert max(ends) - min(starts) == pytest.approx(timeline.makespan * tick)
-    for rank in range(problem.ranks):
-        held = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["pid"] == rank]
-        assert max(held) == timeline.peak_memory[rank]
-        names = [e["args"]["name"] for e in events if e["name"] == "process_name" and e["pid"] == rank]
-        assert set(names) == {f"rank {rank}"}
-
-
-def test_trace_in_microseconds_with_messages_in_flight(tmp_path: Path) -> None:
-    save_trace(tiny(unit="ms"), tmp_path / "t.trace.json")
-    events = msgspec.json.decode((tmp_path / "t.trace.json").read_bytes())["traceEvents"]
-    named = {event["name"]: event for event in events if event["ph"] == "X"}
-    assert (named["0F1"]["ts"], named["0F1"]["dur"]) == (3000.0, 3000.0)
-    message = named["0F0 to rank 1"]
-    assert (message["pid"], message["tid"], message["ts"], message["dur"]) == (0, 1, 3000.0, 5000.0)
-    # The second message leaves while the first is under way.
-    assert named["0F1 to rank 1"]["tid"] == 2
 
 
 @pytest.mark.parametrize("ending", ["png", "svg"])
