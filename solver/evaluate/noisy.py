@@ -14,7 +14,8 @@ from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Schedule
 from . import kernel
-from .noise import EVALUATION, Noise, Planned, Scenario
+from .noise import EVALUATION, Noise
+from .scenario import Planned, Scenario
 from .simulate import simulate
 
 

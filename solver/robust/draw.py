@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ..core.errors import InputError
 from ..core.instance import LONGEST, Instance
 from ..core.schedule import Array, Schedule
-from ..evaluate.noise import TRAINING, VALIDATION, Noise, Planned, fine_parts
+from ..evaluate.noise import TRAINING, VALIDATION, Noise
+from ..evaluate.scenario import Planned, fine_parts
 
 FEWEST = 15
 """Runs that a search needs at least; with fewer, most of what is gained in them is lost in others."""

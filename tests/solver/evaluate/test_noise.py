@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Op, Problem, Schedule, simulate
 from adaptpipe.solver.core.instance import Instance
 from adaptpipe.solver.core.precedence import op_nodes
-from adaptpipe.solver.evaluate.noise import EVALUATION, TRAINING, Noise, Planned, Scenario, fine_parts
+from adaptpipe.solver.evaluate.noise import EVALUATION, TRAINING, Noise
 from adaptpipe.solver.evaluate.noisy import Noisy, noisy, run_value
+from adaptpipe.solver.evaluate.scenario import Planned, Scenario, fine_parts
 from adaptpipe.solver.evaluate.simulate import op_ticks
 from adaptpipe.solver.heuristics.one_f_one_b import one_f_one_b, one_f_one_b_split
 from tests.solver.heuristics.shapes import problem as shape

@@ -1,0 +1,6 @@
+"""Adaptive execution: the order of F, I and B is the schedule's, and weight units float into the waits."""
+
+from .floater import Floater
+from .plan import ORDERS, FloatingPlan, Order
+
+__all__ = ["ORDERS", "Floater", "FloatingPlan", "Order"]
