@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from ..channels.message import Message, as_message
 from ..weights import WeightQueue, install
 from ..weights.activations import Storages, count_saved
 from .rows import tensors_of
+from .startup import device_of
 
 Loss = Callable[..., Tensor]
 """Takes the last stage's output and the target; gives the mean loss over the micro-batch's samples, a scalar."""
@@ -54,6 +55,8 @@ class StageRunner:
         self.module = module
         self._loss_fn = loss_fn
         self._unit_times = unit_times
+        device = device_of({stage: module})
+        self._devices = {"cpu"} if device is None else {"cpu", device.type}
         self._queue: WeightQueue = install(module, stage)
         self._held: dict[int, _Held] = {}
         self._bytes: dict[int, int] = {}  # of each micro-batch
@@ -92,13 +95,18 @@ class StageRunner:
         Message
             The outputs; of the last stage its weighted loss.
         """
-        key = (self.module.training, tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs))
+        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs)
+        casts = tuple(map(torch.get_autocast_dtype, self._autocasting()))
+        key = (self.module.training, looks, casts)
         storages = None
         if key not in self._known:
             there = [*self.module.parameters(), *self.module.buffers(), *tensors_of(target)]
             storages = Storages(there + [x for x in inputs if is_batch and x is not None])
-        with self._bound(microbatch, split), nullcontext() if storages is None else count_saved(storages):
-            roots = self.outputs(inputs, target, weight)
+        with self._bound(microbatch, split), _counting(storages, bool(casts)):
+            # Autocast keeps casts of leaves until its context ends, which here is the whole step; views are no leaves.
+            seen = tuple(None if x is None else x.view_as(x) for x in inputs) if casts else inputs
+            roots = self.outputs(seen, target, weight)
+            del seen
         if storages is not None:
             for x in inputs:
                 if x is not None:
@@ -147,7 +155,9 @@ class StageRunner:
             ends = zip(held.edges, gradients, strict=True)
             pairs = [(edge, gradient) for edge, gradient in ends if edge is not None and gradient is not None]
         if pairs:
-            with self._bound(microbatch, split):
+            with self._bound(microbatch, split), ExitStack() as stack:
+                for device in self._autocasting():  # a forward in float32 within it would get a backward in bfloat16
+                    stack.enter_context(torch.autocast(device, enabled=False))
                 torch.autograd.backward([edge for edge, _ in pairs], [gradient for _, gradient in pairs])
         self._bytes.pop(microbatch)
         if split:
@@ -183,8 +193,15 @@ class StageRunner:
         self.clear()
         self._queue.close()
 
+    def _autocasting(self) -> list[str]:
+        return [device for device in self._devices if torch.is_autocast_enabled(device)]
+
     def _bound(self, microbatch: int, split: bool) -> AbstractContextManager[None]:
         return self._queue.bind(microbatch) if split else nullcontext()
+
+
+def _counting(storages: Storages | None, autocasting: bool) -> AbstractContextManager[None]:
+    return nullcontext() if storages is None else count_saved(storages, autocasting)
 
 
 def detached(message: Message) -> Message:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 
@@ -43,15 +43,25 @@ class Storages:
 
 
 @contextmanager
-def count_saved(storages: Storages) -> Iterator[None]:
+def count_saved(storages: Storages, autocasting: bool = False) -> Iterator[None]:
     """Count what autograd saves inside.
 
     Costs some microseconds for each tensor. Autograd does not look for changes in place when tensors are saved through
     hooks, so this looks in its stead.
+
+    Parameters
+    ----------
+    storages
+        Takes what is saved.
+    autocasting
+        Whether this is inside an autocast context that goes on afterwards. Then weights that it has cast do not count,
+        for it keeps one copy for all micro-batches.
     """
+    without_casts = autocasting and torch.is_autocast_cache_enabled()
 
     def pack(tensor: Tensor) -> tuple[Tensor, int]:
-        storages.add(tensor)
+        if not (without_casts and _is_cast_parameter(tensor)):
+            storages.add(tensor)
         return tensor.detach(), tensor._version  # not the tensor: its own node may save it, which would be a cycle
 
     def unpack(packed: tuple[Tensor, int]) -> Tensor:
@@ -65,6 +75,13 @@ def count_saved(storages: Storages) -> Iterator[None]:
 
     with saved_tensors_hooks(pack, unpack):
         yield
+
+
+def _is_cast_parameter(tensor: Tensor) -> bool:
+    cast = (tensor if tensor._base is None else tensor._base).grad_fn
+    if cast is None or cast.name() != "ToCopyBackward0":
+        return False
+    return isinstance(getattr(cast.next_functions[0][0], "variable", None), nn.Parameter)
 
 
 def _address(tensor: Tensor) -> int:

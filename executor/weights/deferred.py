@@ -29,6 +29,8 @@ class Sinks:
 
 def linear_forward(self: nn.Linear, input: Tensor) -> Tensor:
     """Stand in for `nn.Linear.forward`; the same where no sink is set or the gradient cannot wait."""
+    if torch.compiler.is_compiling():  # before all else, so that the user's graph stays whole, and one for all sinks
+        return nn.Linear.forward(self, input)
     sink = Sinks.current
     weight = self._parameters.get("weight")
     if sink is None or weight is None or not _can_wait(input, weight):
@@ -50,7 +52,6 @@ linear_forward.__name__ = "forward"
 def _can_wait(x: Tensor, weight: nn.Parameter) -> bool:
     return (
         torch.is_grad_enabled()
-        and not torch.compiler.is_compiling()  # keeps the user's graph whole
         and not torch._C._are_functorch_transforms_active()
         and type(weight) is nn.Parameter  # a DTensor of FSDP or tensor parallelism has hooks of its own
         and type(x) in (Tensor, nn.Parameter)
