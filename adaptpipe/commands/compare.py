@@ -9,6 +9,7 @@ import typer
 
 from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Result
 
+from .beside import run_beside_plan
 from .common import (
     Goal,
     compilation_notice,
@@ -49,10 +50,27 @@ def compare(
         Path | None,
         typer.Option("-o", "--output", metavar="DIR", help="Write table, schedules and charts.", show_default=False),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="RUN",
+            help="Compare a run with its plan instead: the folder of adaptpipe run, or a trace.",
+            show_default=False,
+        ),
+    ] = None,
     json: json_option = False,
 ) -> None:
-    """Solve one problem with every method, and print a table. The time limit is that of each search."""
+    """Solve one problem with every method, and print a table; or show where a run's time went, beside its plan.
+
+    The time limit is that of each search.
+    """
     loaded = Problem.load(problem)
+    if trace is not None:
+        if methods is not None or output is not None:
+            raise InputError("--trace compares a run with its plan: leave out --methods and --output")
+        run_beside_plan(loaded, trace, json)
+        return
     with patience(compilation_notice()):
         from adaptpipe.solver.methods import METHODS, find_method
         from adaptpipe.solver.solving import compare as solve_all
