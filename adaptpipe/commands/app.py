@@ -9,6 +9,8 @@ import typer
 from .check import check
 from .common import guarded
 from .compare import compare
+from .export import export
+from .import_ import import_
 from .profile import profile
 from .run import run
 from .show import show
@@ -25,8 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (solve, simulate, check, compare, show, profile, run):
+for command in (solve, simulate, check, compare, show, profile, run, export):
     app.command()(guarded(command))
+app.command("import")(guarded(import_))
 
 
 def _version(wanted: bool) -> None:

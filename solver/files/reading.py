@@ -35,14 +35,7 @@ def read_data(path: str | Path) -> dict[str, object]:
     InputError
         When the file cannot be read, or is broken (with the line).
     """
-    toml = Path(path).suffix.lower() == ".toml"
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-        reason = error.strerror if isinstance(error, OSError) else error  # ValueError: no file can have this name
-        raise InputError(f"{path}: cannot be read: {reason}") from None
+    toml, text = Path(path).suffix.lower() == ".toml", read_text(path)
     try:
         data: object = tomllib.loads(text) if toml else msgspec.json.decode(text)
     except (tomllib.TOMLDecodeError, msgspec.DecodeError, RecursionError) as error:
@@ -52,6 +45,23 @@ def read_data(path: str | Path) -> dict[str, object]:
     if not isinstance(data, dict):
         raise InputError(f"{path}: holds no table of keys at its top level; see docs/files.md")
     return data
+
+
+def read_text(path: str | Path) -> str:
+    """Read a text file.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, or is not UTF-8.
+    """
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        reason = error.strerror if isinstance(error, OSError) else error  # ValueError: no file can have this name
+        raise InputError(f"{path}: cannot be read: {reason}") from None
 
 
 def convert(place: str, data: object, kind: type[T]) -> T:

@@ -36,6 +36,8 @@ def describe() -> dict[str, Any]:
                 arguments.append(info.metavar)
             else:
                 default = getattr(parameter.default, "value", parameter.default)
+                if default is parameter.empty:
+                    default = "required"
                 # In an Annotated type the first name stands in the place of the default.
                 names = [info.default, *info.param_decls]
                 options[" ".join(names)] = {"value": kind is not bool, "default": default}
