@@ -22,12 +22,12 @@ LINKS := adaptpipe/solver/ adaptpipe/executor/ adaptpipe/models/
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
-env: $(STAMP)  ## make .venv: AdaptPipe (editable) with torch, and the tools of the checks
+env: $(STAMP)  ## make .venv: AdaptPipe (editable) with torch and transformers, and the tools of the checks
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP_ARGS) $(PIN) --upgrade pip   # dependency groups need pip 25.1
-	$(BIN)/python -m pip install --quiet $(PIP_ARGS) $(PIN) --editable '.[torch]' --group lint --group test
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) $(PIN) --editable '.[hf]' --group lint --group test
 	touch $@
 
 demo: env  ## profile, solve and train a small GPT on real text, and compare with the prediction

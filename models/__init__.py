@@ -5,6 +5,7 @@ Names are imported when they are first used: configurations and splits need no t
 | to … | use |
 |---|---|
 | describe a model | `GPTConfig`, `MLPConfig`, or `build("gpt", layers=8, …)` as a run file does |
+| use one of transformers | `adaptpipe.models.hf`, or `build("hf", family="llama", …)` |
 | cut it | `split_layers`, `describe_split` |
 | make the modules | `build_stage` for one rank's layers, `build_full` for all |
 | weigh them | `parameter_count`, `static_bytes` |
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .config import GPTConfig, MLPConfig, ModelConfig
     from .losses import next_byte_loss
-    from .registry import build
+    from .registry import AnyConfig, build
     from .split import describe_split, split_layers
     from .stage import Stage, build_full, build_stage, parameter_count, static_bytes
     from .text import batches, load_text, split_text, training_batches
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _HOME = {
     "config": ("GPTConfig", "MLPConfig", "ModelConfig"),
     "losses": ("next_byte_loss",),
-    "registry": ("build",),
+    "registry": ("AnyConfig", "build"),
     "split": ("describe_split", "split_layers"),
     "stage": ("Stage", "build_full", "build_stage", "parameter_count", "static_bytes"),
     "text": ("batches", "load_text", "split_text", "training_batches"),
@@ -35,6 +36,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "AnyConfig",
     "GPTConfig",
     "MLPConfig",
     "ModelConfig",

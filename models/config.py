@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from adaptpipe.solver import InputError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from .layer import Layer
 
 BYTE_VALUES = 256
@@ -18,7 +20,7 @@ ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 
 
 class ModelConfig(Protocol):
-    """A model as a list of layers, each of which maps one tensor to one tensor and can be built alone."""
+    """A model as a list of layers, of which any run can be built alone, as a stage that maps one tensor to one."""
 
     @property
     def layer_names(self) -> tuple[str, ...]:
@@ -28,8 +30,8 @@ class ModelConfig(Protocol):
     def layer_parameters(self) -> tuple[int, ...]:
         """Number of parameters of each layer, in order."""
 
-    def make_layer(self, index: int) -> Layer:
-        """Build the layer at `index`, its parameters not yet initialised."""
+    def make_stage(self, seed: int, layers: range) -> nn.Module:
+        """Build a contiguous part of the layers, with weights that do not depend on the split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,12 @@ class GPTConfig:
         attention = _linear(width, 3 * width) + _linear(width, width)
         block = 2 * norm + attention + _linear(width, hidden) + _linear(hidden, width)
         return (embedding, *(block,) * self.layers, norm + _linear(width, self.vocab))
+
+    def make_stage(self, seed: int, layers: range) -> nn.Module:
+        """Build a contiguous part of the layers, with weights that do not depend on the split."""
+        from .stage import stack
+
+        return stack(self.make_layer, seed, layers)
 
     def make_layer(self, index: int) -> Layer:
         """Build the layer at `index`, its parameters not yet initialised."""
@@ -166,6 +174,12 @@ class MLPConfig:
         norm = 2 * self.width if self.norm else 0
         hidden = norm + _linear(self.width, self.width)
         return (_linear(self.inputs, self.width), *(hidden,) * self.layers, norm + _linear(self.width, self.outputs))
+
+    def make_stage(self, seed: int, layers: range) -> nn.Module:
+        """Build a contiguous part of the layers, with weights that do not depend on the split."""
+        from .stage import stack
+
+        return stack(self.make_layer, seed, layers)
 
     def make_layer(self, index: int) -> Layer:
         """Build the layer at `index`, its parameters not yet initialised."""

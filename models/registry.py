@@ -8,19 +8,23 @@ from difflib import get_close_matches
 from adaptpipe.solver import InputError
 
 from .config import GPTConfig, MLPConfig
+from .hf import DecoderConfig, build_decoder
+
+AnyConfig = GPTConfig | MLPConfig | DecoderConfig
+"""What `build` makes: models that train on text."""
 
 _KINDS: dict[str, type[GPTConfig] | type[MLPConfig]] = {"gpt": GPTConfig, "mlp": MLPConfig}
 
 
-def build(kind: str, /, **keys: object) -> GPTConfig | MLPConfig:
+def build(kind: str, /, **keys: object) -> AnyConfig:
     """Configuration of a model from the keys of a run file; `build_stage` and `build_full` make its modules.
 
     Parameters
     ----------
     kind
-        `"gpt"` or `"mlp"`.
+        `"gpt"`, `"mlp"`, or `"hf"` for a decoder of transformers.
     **keys
-        Fields of `GPTConfig` or `MLPConfig`.
+        Fields of `GPTConfig` or `MLPConfig`; for `"hf"` those of `adaptpipe.models.hf.build_decoder`.
 
     Raises
     ------
@@ -35,9 +39,11 @@ def build(kind: str, /, **keys: object) -> GPTConfig | MLPConfig:
     Traceback (most recent call last):
     adaptpipe.solver.core.errors.InputError: model.head: unknown for kind "gpt"; did you mean heads? ...
     """
+    if kind == "hf":
+        return build_decoder(**keys)
     config = _KINDS.get(kind) if isinstance(kind, str) else None
     if config is None:
-        raise InputError(f"model.kind = {kind!r}: unknown; use one of {', '.join(_KINDS)}")
+        raise InputError(f"model.kind = {kind!r}: unknown; use one of {', '.join(_KINDS)}, hf")
     legal = {field.name: field.default is MISSING for field in fields(config)}
     for key in keys:
         if key not in legal:

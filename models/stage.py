@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -37,7 +39,7 @@ class Stage(nn.Module):
         return x
 
 
-def build_stage(config: ModelConfig, seed: int, layers: range) -> Stage:
+def build_stage(config: ModelConfig, seed: int, layers: range) -> nn.Module:
     """Build only the layers of one stage, on the CPU in float32.
 
     Each layer's parameters come from a generator of its own, seeded by `seed` and the layer's index. So they do not
@@ -70,10 +72,10 @@ def build_stage(config: ModelConfig, seed: int, layers: range) -> Stage:
             f"layers of a stage = {layers}: must be a contiguous part of range(0, {count}) with at least one layer; "
             "split_layers makes such ranges"
         )
-    return Stage({index: _build_layer(config, seed, index) for index in layers})
+    return config.make_stage(seed, layers)
 
 
-def build_full(config: ModelConfig, seed: int) -> Stage:
+def build_full(config: ModelConfig, seed: int) -> nn.Module:
     """Build the unsplit model, on the CPU in float32: one stage that holds every layer.
 
     Examples
@@ -116,11 +118,16 @@ def static_bytes(module: nn.Module) -> int:
     return total
 
 
-def _build_layer(config: ModelConfig, seed: int, index: int) -> Layer:
+def stack(make_layer: Callable[[int], Layer], seed: int, layers: range) -> Stage:
+    """Build layers, each with a generator of its own, and put them one after the other."""
+    return Stage({index: _build_layer(make_layer, seed, index) for index in layers})
+
+
+def _build_layer(make_layer: Callable[[int], Layer], seed: int, index: int) -> Layer:
     # torch's own initialisation draws from the global generator. (A start on the meta device would avoid that, but
     # its first use costs a second and a half.)
     with torch.random.fork_rng(devices=[]):
-        layer = config.make_layer(index)
+        layer = make_layer(index)
     with torch.no_grad():
         layer.reset(generator_for(seed, f"layer {index}"))
     return layer

@@ -16,6 +16,7 @@ from adaptpipe.solver import InputError
 
 from .config import GPTConfig, MLPConfig
 from .layer import generator_for
+from .registry import AnyConfig
 
 
 def load_text(path: str | Path | None = None) -> bytes:
@@ -126,13 +127,11 @@ def batches(data: bytes, sequence: int, samples: int, seed: int) -> Iterator[tup
     return ((window[:, :-1], window[:, 1:]) for window in windows)
 
 
-def training_batches(
-    config: GPTConfig | MLPConfig, data: bytes, samples: int, seed: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches of text in the form that a model takes; `next_byte_loss` is the loss of both kinds.
+def training_batches(config: AnyConfig, data: bytes, samples: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless batches of text in the form that a model takes; `next_byte_loss` is the loss of all kinds.
 
-    A GPT gets `batches`. An MLP gets the `inputs` bytes before a byte, scaled to -1…1, as a vector float32
-    [samples, inputs], and that byte as a target int64 [samples].
+    A GPT and a decoder of transformers get `batches`. An MLP gets the `inputs` bytes before a byte, scaled to -1…1, as
+    a vector float32 [samples, inputs], and that byte as a target int64 [samples].
 
     Raises
     ------
@@ -146,11 +145,14 @@ def training_batches(
     >>> vectors.shape, targets.shape
     (torch.Size([2, 4]), torch.Size([2]))
     """
-    key, known = ("vocab", config.vocab) if isinstance(config, GPTConfig) else ("outputs", config.outputs)
+    if isinstance(config, MLPConfig):
+        key, known = "outputs", config.outputs
+    else:
+        key, known = "vocab" if isinstance(config, GPTConfig) else "vocab_size", config.vocab
     largest = max(data, default=0)
     if largest >= known:
         raise InputError(f"model.{key} = {known}: the text has the byte {largest}; use 256 for any text")
-    if isinstance(config, GPTConfig):
+    if not isinstance(config, MLPConfig):
         return batches(data, config.sequence, samples, seed)
     windows = _windows(data, config.inputs, samples, seed)
     return ((window[:, :-1].float() / 127.5 - 1, window[:, -1]) for window in windows)

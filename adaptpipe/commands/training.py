@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from adaptpipe.executor import OpRecord, Pipeline, bare_problem, measure, message_reserve
 from adaptpipe.models import (
-    GPTConfig,
+    AnyConfig,
     MLPConfig,
     build,
     build_full,
@@ -25,6 +25,7 @@ from adaptpipe.models import (
     split_text,
     training_batches,
 )
+from adaptpipe.models.hf import DecoderConfig
 from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Profile, Result, Schedule, check
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.methods import find_method
@@ -96,7 +97,7 @@ class Outcome:
     trained: tuple[Trained, Trained]
 
 
-def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], bytes]:
+def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
     """Model, layers of each stage, and training text of a run file.
 
     Raises
@@ -123,15 +124,21 @@ def configure(spec: RunSpec) -> tuple[GPTConfig | MLPConfig, tuple[range, ...], 
     keys = dict(spec.model)
     kind = keys.pop("kind", None)
     if not isinstance(kind, str):
-        raise InputError('model.kind: missing; write kind = "gpt" or kind = "mlp"')
+        raise InputError('model.kind: missing; write kind = "gpt", "mlp" or "hf"')
     config = build(kind, **keys)
+    if isinstance(config, DecoderConfig) and config.dropouts:
+        key, value = next(iter(config.dropouts.items()))
+        raise InputError(
+            f"model.{key} = {value}: a run compares the first gradients with the unsplit model's, and chance would "
+            f"make them differ; set {' and '.join(f'model.{each} = 0' for each in config.dropouts)}"
+        )
     layers = len(config.layer_names)
     stages = spec.place().stage_count
     # A lookup of embeddings costs next to nothing; every other layer costs about its parameters.
-    first = 0 if isinstance(config, GPTConfig) else config.layer_parameters[0]
+    first = config.layer_parameters[0] if isinstance(config, MLPConfig) else 0
     parts = split_layers(layers, stages, [first, *config.layer_parameters[1:]])
     text = load_text(spec.data or None)
-    length = config.sequence if isinstance(config, GPTConfig) else config.inputs
+    length = config.inputs if isinstance(config, MLPConfig) else config.sequence
     train = split_text(text, length)[0]
     training_batches(config, train, spec.samples, spec.seed)  # refuses a text that the model cannot take
     return config, parts, train
@@ -243,7 +250,7 @@ def _tell(rank: int, text: str) -> None:
 def train(
     rank: int,
     spec: RunSpec,
-    config: GPTConfig | MLPConfig,
+    config: AnyConfig,
     parts: tuple[range, ...],
     text: bytes,
     problem: Problem,
@@ -322,7 +329,7 @@ class _Learner:
 def _gradient_error(
     rank: int,
     spec: RunSpec,
-    config: GPTConfig | MLPConfig,
+    config: AnyConfig,
     stages: dict[int, nn.Module],
     batch: Tensor,
     target: Tensor,

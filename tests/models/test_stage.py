@@ -11,7 +11,6 @@ from adaptpipe.models import (
     GPTConfig,
     MLPConfig,
     ModelConfig,
-    Stage,
     build_full,
     build_stage,
     next_byte_loss,
@@ -45,7 +44,7 @@ def batch_for(config: ModelConfig, samples: int = 3) -> tuple[Tensor, Tensor]:
     return vectors, torch.randint(config.outputs, (samples,), generator=generator)
 
 
-def stages_of(config: ModelConfig, parts: tuple[range, ...]) -> list[Stage]:
+def stages_of(config: ModelConfig, parts: tuple[range, ...]) -> list[nn.Module]:
     # Last stage first: a stage must not depend on what was built before it.
     return [build_stage(config, 5, part) for part in reversed(parts)][::-1]
 

@@ -1,0 +1,201 @@
+"""The families of decoders that can be split: where transformers keeps their parts, and how it builds and calls them.
+
+The blocks, norms and rotary embeddings are transformers' own classes. What differs between families, or between
+releases of transformers, is in the family's class here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from adaptpipe.solver import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Settings = Any
+"""A config object of transformers, which is imported only where one is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family(ABC):
+    """A family of decoders.
+
+    Parameters
+    ----------
+    name
+        Its `model_type` in a config.json.
+    prefix
+        What its classes' names begin with.
+    """
+
+    name: str
+    prefix: str
+
+    body: ClassVar[str]
+    """Where the unsplit model has everything but the head."""
+    blocks: ClassVar[str]
+    """Where the body has its blocks."""
+    norm: ClassVar[str]
+    """Where the body has its last norm."""
+    tokens: ClassVar[str]
+    """Where the body has the embedding of tokens, whose matrix may be tied to the head's."""
+
+    def settings(self, keys: Mapping[str, object]) -> Settings:
+        """Make a config object of what is in a config.json."""
+        return self._named("configuration", "Config").from_dict(dict(keys))
+
+    def owner(self, settings: Settings) -> Any:
+        """Make the model without its parts, which knows how each is initialised; settles `settings`' attention."""
+        return self._named("modeling", "PreTrainedModel")(settings)
+
+    @abstractmethod
+    def make_embeddings(self, settings: Settings) -> nn.ModuleDict:
+        """Build what the body has before the blocks, by name."""
+
+    @abstractmethod
+    def embed(self, body: Any, tokens: Tensor) -> Tensor:
+        """Apply the embeddings to tokens int64 [samples, tokens]."""
+
+    @abstractmethod
+    def make_block(self, settings: Settings, index: int) -> nn.Module:
+        """Build a block."""
+
+    @abstractmethod
+    def apply(self, block: nn.Module, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Apply a block to a hidden state."""
+
+    @abstractmethod
+    def make_norm(self, settings: Settings) -> nn.Module:
+        """Build the last norm."""
+
+    @abstractmethod
+    def make_rotary(self, settings: Settings) -> nn.Module | None:
+        """Build what makes the rotary embedding's cosines and sines; None for other positions."""
+
+    def window(self, settings: Settings, index: int) -> int | None:
+        """How many positions, its own and those before it, a position of a block sees; None: all."""
+        kinds = getattr(settings, "layer_types", None)
+        window: int | None = getattr(settings, "sliding_window", None)
+        return window if kinds is None or kinds[index] == "sliding_attention" else None
+
+    def _named(self, module: str, suffix: str) -> Any:
+        return getattr(transformers(f"models.{self.name}.{module}_{self.name}"), self.prefix + suffix)
+
+
+class Rotary(Family):
+    """Pre-norm blocks, rotary positions, root-mean-square norms: Llama and its relatives."""
+
+    __slots__ = ()
+    body, blocks, norm, tokens = "model", "layers", "norm", "embed_tokens"
+
+    def make_embeddings(self, settings: Settings) -> nn.ModuleDict:
+        """Build the embedding of tokens."""
+        from torch import nn
+
+        tokens = nn.Embedding(settings.vocab_size, settings.hidden_size, settings.pad_token_id)
+        return nn.ModuleDict({"embed_tokens": tokens})
+
+    def embed(self, body: Any, tokens: Tensor) -> Tensor:
+        """Look the tokens up."""
+        hidden: Tensor = body.embed_tokens(tokens)
+        return hidden
+
+    def make_block(self, settings: Settings, index: int) -> nn.Module:
+        """Build a decoder layer."""
+        block: nn.Module = self._named("modeling", "DecoderLayer")(settings, index)
+        return block
+
+    def apply(self, block: nn.Module, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Apply a decoder layer."""
+        return _hidden(block(x, attention_mask=mask, position_embeddings=rotation))
+
+    def make_norm(self, settings: Settings) -> nn.Module:
+        """Build a root-mean-square norm."""
+        norm: nn.Module = self._named("modeling", "RMSNorm")(settings.hidden_size, eps=settings.rms_norm_eps)
+        return norm
+
+    def make_rotary(self, settings: Settings) -> nn.Module:
+        """Build the rotary embedding."""
+        rotary: nn.Module = self._named("modeling", "RotaryEmbedding")(settings)
+        return rotary
+
+
+class GPT2(Family):
+    """Pre-norm blocks, learned positions, layer norms, and matrices stored as transformers' `Conv1D`."""
+
+    __slots__ = ()
+    body, blocks, norm, tokens = "transformer", "h", "ln_f", "wte"
+
+    def make_embeddings(self, settings: Settings) -> nn.ModuleDict:
+        """Build the embeddings of tokens and positions, and their dropout."""
+        from torch import nn
+
+        tokens = nn.Embedding(settings.vocab_size, settings.hidden_size)
+        positions = nn.Embedding(settings.max_position_embeddings, settings.hidden_size)
+        return nn.ModuleDict({"wte": tokens, "wpe": positions, "drop": nn.Dropout(settings.embd_pdrop)})
+
+    def embed(self, body: Any, tokens: Tensor) -> Tensor:
+        """Add a vector of its position to each token's."""
+        hidden: Tensor = body.drop(body.wte(tokens) + body.wpe.weight[: tokens.shape[1]])
+        return hidden
+
+    def make_block(self, settings: Settings, index: int) -> nn.Module:
+        """Build a block."""
+        block: nn.Module = self._named("modeling", "Block")(settings, layer_idx=index)
+        return block
+
+    def apply(self, block: nn.Module, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Apply a block."""
+        return _hidden(block(x, attention_mask=mask))
+
+    def make_norm(self, settings: Settings) -> nn.Module:
+        """Build a layer norm."""
+        from torch import nn
+
+        return nn.LayerNorm(settings.hidden_size, eps=settings.layer_norm_epsilon)
+
+    def make_rotary(self, settings: Settings) -> None:
+        """Have none: positions are learned."""
+
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        GPT2("gpt2", "GPT2"),
+        Rotary("llama", "Llama"),
+        Rotary("mistral", "Mistral"),
+        Rotary("qwen2", "Qwen2"),
+        Rotary("qwen3", "Qwen3"),
+    )
+}
+"""The families that can be split, by `model_type`."""
+
+
+def transformers(module: str) -> ModuleType:
+    """Import a module of transformers, by name: what it ships of types would cost mypy minutes.
+
+    Raises
+    ------
+    InputError
+        If it is not installed.
+    """
+    try:
+        return import_module(f"transformers.{module}")
+    except ImportError as error:
+        if error.name is None or error.name.partition(".")[0] != "transformers":
+            raise
+        raise InputError(
+            f"transformers.{module} cannot be imported ({error}), and this model needs it; pip install 'adaptpipe[hf]'"
+        ) from error
+
+
+def _hidden(output: Any) -> Tensor:
+    # Blocks of older releases return a tuple, the hidden state first.
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden
