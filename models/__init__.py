@@ -7,7 +7,7 @@ Names are imported when they are first used: configurations and splits need no t
 | describe a model | `GPTConfig`, `MLPConfig`, or `build("gpt", layers=8, …)` as a run file does |
 | use one of transformers | `adaptpipe.models.hf`, or `build("hf", family="llama", …)` |
 | cut it | `split_layers`, `describe_split` |
-| make the modules | `build_stage` for one rank's layers, `build_full` for all |
+| make the modules | `build_stage` for one rank's layers, `build_full` for all; `tied_copies` says what they share |
 | weigh them | `parameter_count`, `static_bytes` |
 | feed them | `load_text`, `split_text`, `batches`, `training_batches`, `next_byte_loss` |
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .losses import next_byte_loss
     from .registry import AnyConfig, build
     from .split import describe_split, split_layers
-    from .stage import Stage, build_full, build_stage, parameter_count, static_bytes
+    from .stage import Stage, build_full, build_stage, parameter_count, static_bytes, tied_copies
     from .text import batches, load_text, split_text, training_batches
 
 _HOME = {
@@ -30,7 +30,7 @@ _HOME = {
     "losses": ("next_byte_loss",),
     "registry": ("AnyConfig", "build"),
     "split": ("describe_split", "split_layers"),
-    "stage": ("Stage", "build_full", "build_stage", "parameter_count", "static_bytes"),
+    "stage": ("Stage", "build_full", "build_stage", "parameter_count", "static_bytes", "tied_copies"),
     "text": ("batches", "load_text", "split_text", "training_batches"),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
@@ -52,6 +52,7 @@ __all__ = [
     "split_layers",
     "split_text",
     "static_bytes",
+    "tied_copies",
     "training_batches",
 ]
 

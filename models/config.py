@@ -19,6 +19,10 @@ ACTIVATIONS = ("gelu", "relu", "silu", "tanh")
 """Activations that an MLP may use, by the names that torch gives them."""
 
 
+Tie = tuple[tuple[int, str], ...]
+"""A parameter that several layers share: the index of each, and the parameter's name there in the unsplit model."""
+
+
 class ModelConfig(Protocol):
     """A model as a list of layers, of which any run can be built alone, as a stage that maps one tensor to one."""
 
@@ -30,13 +34,17 @@ class ModelConfig(Protocol):
     def layer_parameters(self) -> tuple[int, ...]:
         """Number of parameters of each layer, in order."""
 
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """Parameters that several layers share."""
+
     def make_stage(self, seed: int, layers: range) -> nn.Module:
         """Build a contiguous part of the layers, with weights that do not depend on the split."""
 
 
 @dataclass(frozen=True, slots=True)
 class GPTConfig:
-    """A byte-level GPT: embedding, `layers` pre-norm transformer blocks, and a head of its own (not tied).
+    """A byte-level GPT: embedding, `layers` pre-norm transformer blocks, and a head.
 
     Parameters
     ----------
@@ -52,11 +60,13 @@ class GPTConfig:
         Different tokens.
     mlp_ratio
         Width of a block's hidden MLP layer over `width`.
+    tied
+        Whether the head scores tokens with the embedding's matrix, as GPT-2 does.
 
     Raises
     ------
     InputError
-        If a value is not a whole number from 1, or `width` is no multiple of `heads`.
+        If a size is not a whole number from 1, `width` is no multiple of `heads`, or `tied` is not true or false.
 
     Examples
     --------
@@ -73,10 +83,12 @@ class GPTConfig:
     sequence: int
     vocab: int = BYTE_VALUES
     mlp_ratio: int = 4
+    tied: bool = False
 
     def __post_init__(self) -> None:
         for key in ("layers", "width", "heads", "sequence", "vocab", "mlp_ratio"):
             _check_count(key, getattr(self, key))
+        _check_switch("tied", self.tied)
         if self.width % self.heads:
             below = self.width - self.width % self.heads
             nearest = [str(width) for width in (below, below + self.heads) if width]
@@ -92,7 +104,7 @@ class GPTConfig:
 
     @property
     def layer_parameters(self) -> tuple[int, ...]:
-        """Number of parameters of each layer, in order."""
+        """Number of parameters of each layer, in order; a tied matrix counts in both of its layers."""
         width, hidden = self.width, self.width * self.mlp_ratio
         norm = 2 * width
         embedding = (self.vocab + self.sequence) * width
@@ -100,11 +112,17 @@ class GPTConfig:
         block = 2 * norm + attention + _linear(width, hidden) + _linear(hidden, width)
         return (embedding, *(block,) * self.layers, norm + _linear(width, self.vocab))
 
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The token matrix, if it is tied."""
+        last = self.layers + 1
+        return (((0, "layers.0.tokens.weight"), (last, f"layers.{last}.logits.weight")),) if self.tied else ()
+
     def make_stage(self, seed: int, layers: range) -> nn.Module:
         """Build a contiguous part of the layers, with weights that do not depend on the split."""
         from .stage import stack
 
-        return stack(self.make_layer, seed, layers)
+        return stack(self.make_layer, seed, layers, self.ties)
 
     def make_layer(self, index: int) -> Layer:
         """Build the layer at `index`, its parameters not yet initialised."""
@@ -160,8 +178,7 @@ class MLPConfig:
             _check_count(key, getattr(self, key))
         if self.activation not in ACTIVATIONS:
             raise InputError(f"model.activation = {self.activation!r}: unknown; use one of {', '.join(ACTIVATIONS)}")
-        if not isinstance(self.norm, bool):
-            raise InputError(f"model.norm = {self.norm!r}: must be true or false")
+        _check_switch("norm", self.norm)
 
     @property
     def layer_names(self) -> tuple[str, ...]:
@@ -174,6 +191,11 @@ class MLPConfig:
         norm = 2 * self.width if self.norm else 0
         hidden = norm + _linear(self.width, self.width)
         return (_linear(self.inputs, self.width), *(hidden,) * self.layers, norm + _linear(self.width, self.outputs))
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """None."""
+        return ()
 
     def make_stage(self, seed: int, layers: range) -> nn.Module:
         """Build a contiguous part of the layers, with weights that do not depend on the split."""
@@ -193,6 +215,11 @@ class MLPConfig:
 def _linear(inputs: int, outputs: int) -> int:
     """Parameters of a linear layer with a bias."""
     return (inputs + 1) * outputs
+
+
+def _check_switch(key: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InputError(f"model.{key} = {value!r}: must be true or false")
 
 
 def _check_count(key: str, value: object) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from adaptpipe.solver import InputError
 
-from .config import ModelConfig
+from .config import ModelConfig, Tie
 from .layer import Layer, generator_for
 
 _ADAM_MOMENTS = 2
@@ -43,7 +43,8 @@ def build_stage(config: ModelConfig, seed: int, layers: range) -> nn.Module:
     """Build only the layers of one stage, on the CPU in float32.
 
     Each layer's parameters come from a generator of its own, seeded by `seed` and the layer's index. So they do not
-    depend on the split, and the global random state is neither read nor changed.
+    depend on the split, and the global random state is neither read nor changed. Layers of the stage that are tied
+    share one parameter; where the other layer is elsewhere, the stage has a copy of equal values.
 
     Parameters
     ----------
@@ -73,6 +74,26 @@ def build_stage(config: ModelConfig, seed: int, layers: range) -> nn.Module:
             "split_layers makes such ranges"
         )
     return config.make_stage(seed, layers)
+
+
+def tied_copies(config: ModelConfig, parts: Sequence[range]) -> tuple[tuple[tuple[int, str], ...], ...]:
+    """Parameters that stages share, each by its copies (stage, name): what `Pipeline` takes as `tied`.
+
+    Parameters
+    ----------
+    config
+        The whole model.
+    parts
+        Layers of each stage, by `split_layers`.
+
+    Examples
+    --------
+    >>> from adaptpipe.models import GPTConfig, split_layers
+    >>> tied_copies(GPTConfig(layers=2, width=8, heads=2, sequence=16, tied=True), split_layers(4, 2))
+    (((0, 'layers.0.tokens.weight'), (1, 'layers.3.logits.weight')),)
+    """
+    home = {layer: stage for stage, part in enumerate(parts) for layer in part}
+    return tuple(tuple((home[layer], name) for layer, name in tie) for tie in config.ties)
 
 
 def build_full(config: ModelConfig, seed: int) -> nn.Module:
@@ -118,9 +139,16 @@ def static_bytes(module: nn.Module) -> int:
     return total
 
 
-def stack(make_layer: Callable[[int], Layer], seed: int, layers: range) -> Stage:
-    """Build layers, each with a generator of its own, and put them one after the other."""
-    return Stage({index: _build_layer(make_layer, seed, index) for index in layers})
+def stack(make_layer: Callable[[int], Layer], seed: int, layers: range, ties: Sequence[Tie] = ()) -> Stage:
+    """Build layers, each with a generator of its own, put them one after the other, and tie them."""
+    stage = Stage({index: _build_layer(make_layer, seed, index) for index in layers})
+    for (first, source), *others in ties:
+        for layer, name in others:
+            if layer in layers:
+                owner = stage if first in layers else stack(make_layer, seed, range(first, first + 1))
+                path, _, last = name.rpartition(".")
+                setattr(stage.get_submodule(path), last, owner.get_parameter(source))
+    return stage
 
 
 def _build_layer(make_layer: Callable[[int], Layer], seed: int, index: int) -> Layer:

@@ -50,8 +50,11 @@ class Ledger:
 class _End(ABC):
     """What both ends share: a thread, the error it died of, and a condition that it signals."""
 
-    def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger, work: Callable[[], None]) -> None:
+    def __init__(
+        self, route: Route, peer: int, group: dist.ProcessGroup, ledger: Ledger, work: Callable[[], None]
+    ) -> None:
         self.route = route
+        self._peer = peer
         self._group = group
         self._ledger = ledger
         self._error: BaseException | None = None
@@ -88,18 +91,20 @@ class Outgoing(_End):
     ----------
     route
         Which edge.
+    peer
+        The process at the other end, as a rank of the default group.
     group
         A gloo group of its own, of the two ranks.
     ledger
         Counts the bytes of sends in flight.
     """
 
-    def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger) -> None:
+    def __init__(self, route: Route, peer: int, group: dist.ProcessGroup, ledger: Ledger) -> None:
         self._number = 0
         self._flying = 0
         # What is in flight: the operations, the tensors that must live until these are done, and the payload's bytes.
         self._sent: SimpleQueue[tuple[list[dist.Work], tuple[Tensor, ...], int] | None] = SimpleQueue()
-        super().__init__(route, group, ledger, self._reap)
+        super().__init__(route, peer, group, ledger, self._reap)
 
     def send(self, microbatch: int, message: Message) -> None:
         """Send without waiting; the tensors are kept until they have gone, and must not change meanwhile.
@@ -121,7 +126,7 @@ class Outgoing(_End):
         size = nbytes(payload)
         self._ledger.add(size)
         try:
-            works = [_work(dist.isend(part, self.route.target, group=self._group)) for part in header]
+            works = [_work(dist.isend(part, self._peer, group=self._group)) for part in header]
             works += [self._post(tensor) for tensor in payload]
         except RuntimeError as error:
             self._error = error
@@ -164,7 +169,7 @@ class Outgoing(_End):
                 )
 
     def _post(self, tensor: Tensor) -> dist.Work:
-        return _work(dist.isend(tensor, self.route.target, group=self._group))
+        return _work(dist.isend(tensor, self._peer, group=self._group))
 
     def _finish(self, works: Sequence[dist.Work]) -> None:
         for work in works:
@@ -188,6 +193,8 @@ class Incoming(_End):
     ----------
     route
         Which edge.
+    peer
+        The process at the other end, as a rank of the default group.
     group
         A gloo group of its own, of the two ranks.
     ledger
@@ -201,7 +208,7 @@ class Incoming(_End):
         When the message taken last had arrived, by `time.perf_counter`; 0 before the first.
     """
 
-    def __init__(self, route: Route, group: dist.ProcessGroup, ledger: Ledger, window: int) -> None:
+    def __init__(self, route: Route, peer: int, group: dist.ProcessGroup, ledger: Ledger, window: int) -> None:
         self._window = window
         self._number = 0
         self._expected: deque[int] = deque()
@@ -209,7 +216,7 @@ class Incoming(_End):
         self.arrived_s = 0.0
         self._wanted: int | None = None
         self._closed = False
-        super().__init__(route, group, ledger, self._receive_all)
+        super().__init__(route, peer, group, ledger, self._receive_all)
 
     def begin(self, order: Sequence[int]) -> None:
         """Say which micro-batches come next, in the order in which they are sent."""
@@ -309,13 +316,13 @@ class Incoming(_End):
         return message
 
     def _fill(self, tensor: Tensor) -> None:
-        _work(dist.irecv(tensor, self.route.source, group=self._group)).wait()
+        _work(dist.irecv(tensor, self._peer, group=self._group)).wait()
 
     def _empty(self, spec: TensorSpec) -> Tensor:
         return torch.empty(spec.shape, dtype=spec.dtype)
 
     def _post(self, tensor: Tensor) -> dist.Work:
-        return _work(dist.irecv(tensor, self.route.source, group=self._group))
+        return _work(dist.irecv(tensor, self._peer, group=self._group))
 
     def _finish(self, works: Sequence[dist.Work]) -> None:
         for work in works:

@@ -26,12 +26,18 @@ class NcclOutgoing(Outgoing):
     """The sending end; untested. `send` must be called on the stream that computes the tensors."""
 
     def __init__(
-        self, route: Route, group: dist.ProcessGroup, ledger: Ledger, payload: dist.ProcessGroup, device: torch.device
+        self,
+        route: Route,
+        peer: int,
+        group: dist.ProcessGroup,
+        ledger: Ledger,
+        payload: dist.ProcessGroup,
+        device: torch.device,
     ) -> None:
         self._device_group = payload
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
-        super().__init__(route, group, ledger)
+        super().__init__(route, peer, group, ledger)
 
     def _check(self, payload: Sequence[Tensor]) -> None:
         for tensor in payload:
@@ -45,7 +51,7 @@ class NcclOutgoing(Outgoing):
         if tensor.device.type == "cpu":
             return super()._post(tensor)
         # NCCL's stream waits here for what the current stream has queued, which is the op that made the tensor.
-        work = dist.isend(tensor, self.route.target, group=self._device_group)
+        work = dist.isend(tensor, self._peer, group=self._device_group)
         assert work is not None
         return work
 
@@ -62,6 +68,7 @@ class NcclIncoming(Incoming):
     def __init__(
         self,
         route: Route,
+        peer: int,
         group: dist.ProcessGroup,
         ledger: Ledger,
         window: int,
@@ -71,7 +78,7 @@ class NcclIncoming(Incoming):
         self._device_group = payload
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
-        super().__init__(route, group, ledger, window)
+        super().__init__(route, peer, group, ledger, window)
 
     def _payload(self, specs: Sequence[TensorSpec | None]) -> Message:
         with torch.cuda.device(self._device), torch.cuda.stream(self._side):
@@ -83,7 +90,7 @@ class NcclIncoming(Incoming):
     def _post(self, tensor: Tensor) -> dist.Work:
         if tensor.device.type == "cpu":
             return super()._post(tensor)
-        work = dist.irecv(tensor, self.route.source, group=self._device_group)
+        work = dist.irecv(tensor, self._peer, group=self._device_group)
         assert work is not None
         return work
 

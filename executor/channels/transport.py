@@ -14,10 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from itertools import product
 
 import torch
 import torch.distributed as dist
 
+from ..crew import Crew
 from ..programs.route import Route
 from .channel import Incoming, Ledger, Outgoing
 from .message import Message
@@ -97,12 +99,19 @@ class Transport:
 
 
 def connect(
-    routes: Sequence[Route], *, window: int = WINDOW, timeout_s: float = 600.0, device: torch.device | None = None
+    crew: Crew,
+    routes: Sequence[Route],
+    *,
+    window: int = WINDOW,
+    timeout_s: float = 600.0,
+    device: torch.device | None = None,
 ) -> Transport:
-    """Open the channels; all ranks of the default group call it with the same routes in the same order.
+    """Open the channels; all processes of the default group call it with the same routes in the same order.
 
     Parameters
     ----------
+    crew
+        Which processes the routes' ranks are; each replica has channels of its own.
     routes
         The edges between stages on different ranks.
     window
@@ -117,30 +126,30 @@ def connect(
     Transport
         The channels that begin or end at this rank.
     """
-    rank = dist.get_rank()
+    me = dist.get_rank()
     received, in_flight = Ledger(), Ledger()
     outgoing: dict[Route, Outgoing] = {}
     incoming: dict[Route, Incoming] = {}
     groups: list[dist.ProcessGroup] = []
-    for route in routes:
+    for route, members in product(routes, crew.replicas):
         assert route.source != route.target, f"{route}: stages on one rank pass their tensors directly"
-        ends = [route.source, route.target]
+        source, target = ends = [members[route.source], members[route.target]]
         group = dist.new_group(ends, timeout=_FOREVER, backend="gloo")
         cuda = device is not None and device.type == "cuda"
         payload = dist.new_group(ends, timeout=_FOREVER, backend="nccl") if cuda else None
-        if rank not in ends:
+        if me not in ends:
             continue
         groups += [each for each in (group, payload) if each is not None]
         if payload is not None and device is not None:
             from .nccl import NcclIncoming, NcclOutgoing, touch
 
             touch(payload, device)
-            if rank == route.source:
-                outgoing[route] = NcclOutgoing(route, group, in_flight, payload, device)
+            if me == source:
+                outgoing[route] = NcclOutgoing(route, target, group, in_flight, payload, device)
             else:
-                incoming[route] = NcclIncoming(route, group, received, window, payload, device)
-        elif rank == route.source:
-            outgoing[route] = Outgoing(route, group, in_flight)
+                incoming[route] = NcclIncoming(route, source, group, received, window, payload, device)
+        elif me == source:
+            outgoing[route] = Outgoing(route, target, group, in_flight)
         else:
-            incoming[route] = Incoming(route, group, received, window)
+            incoming[route] = Incoming(route, source, group, received, window)
     return Transport(outgoing, incoming, received, in_flight, timeout_s, groups)

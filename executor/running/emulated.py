@@ -23,6 +23,7 @@ from adaptpipe.solver import InputError, Kind, Op, Problem, Schedule
 from adaptpipe.solver.evaluate.simulate import op_bytes, op_ticks
 
 from ..channels.message import Message
+from ..crew import Crew
 from ..programs.lowering import lower
 from ..programs.program import Program
 from .session import Session
@@ -184,10 +185,12 @@ class EmulatedPipeline(Session):
         message_bytes: int = 1 << 16,
         timeout_s: float = 60.0,
     ) -> None:
+        crew = Crew.of()
+
         def prepare() -> Program:
             check_emulation(seconds_per_tick, message_bytes)
             program = lower(problem, schedule)
-            check_world(program.placement)
+            check_world(program.placement, crew)
             return program
 
         program = agree(prepare, lambda program: program.fingerprint)
@@ -201,9 +204,9 @@ class EmulatedPipeline(Session):
         last = program.placement.stage_count - 1
         runners = {
             stage: EmulatedRunner(self._spend, stage, stage == last, nbytes, message)
-            for _, stage in program.placement.held[dist.get_rank()]
+            for _, stage in program.placement.held[crew.rank]
         }
-        super().__init__(program, schedule, runners, seconds_per_tick=seconds_per_tick, timeout_s=timeout_s)
+        super().__init__(program, crew, schedule, runners, seconds_per_tick=seconds_per_tick, timeout_s=timeout_s)
 
     def step(self) -> None:
         """Run one step, after a barrier; its times are in `report`.

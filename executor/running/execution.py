@@ -66,6 +66,8 @@ class Execution:
         Mean loss of the batch so far, on the last stage's rank.
     records
         The ops that have run.
+    samples
+        Of the batch.
     peak_bytes
         The most that the stages have held at once.
     """
@@ -81,6 +83,7 @@ class Execution:
     ) -> None:
         self._instructions = program.rows[rank]
         self._sizes = program.sizes
+        self.samples = sum(program.sizes)
         self._last = program.placement.stage_count - 1
         self._split = program.split
         self._runners = runners
@@ -138,7 +141,7 @@ class Execution:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last
         inputs = self._inputs[j] if is_batch else self._arrived.pop((True, op.stage, j))
         target = self._targets[j] if is_last else None
-        weight = self._sizes[j] / sum(self._sizes)
+        weight = self._sizes[j] / self.samples
         if torch.is_grad_enabled():
             split = (op.stage, j) in self._split
             made = runner.forward(j, inputs, target=target, weight=weight, split=split, is_batch=is_batch)

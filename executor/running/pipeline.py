@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import InputError, Problem, Schedule
 from adaptpipe.solver.core.problem import SECONDS
 
 from ..channels.message import Message
+from ..crew import Crew
+from ..gradients.norm import global_norm, scale
+from ..gradients.reduction import Reducer
+from ..gradients.ties import Copy, Tie, check_declared, find_ties
 from ..programs.lowering import forward_only, lower
 from ..programs.program import Program
 from .execution import Execution
@@ -27,19 +32,27 @@ __all__ = ["Loss", "Pipeline"]
 class Pipeline(Session):
     """Runs a schedule's ops on this rank's stages, and moves tensors between ranks.
 
-    All ranks of the default process group make one together, with the same problem and schedule, and call its methods
+    All processes of the default group make one together, with the same problem and schedule, and call its methods
     together. The stages stay the user's: the optimizer, train or eval mode, autocast and random state are left alone.
 
     Parameters
     ----------
     problem, schedule
-        What to run; the number of ranks is that of the default process group.
+        What to run; there are as many processes as it has ranks, times the replicas of `mesh`.
     stages
         This rank's stages, by number. A stage is called with the tensors that the stage before returned, and returns a
         tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients. A stage must not change
         its inputs in place.
     loss_fn
         Takes the last stage's output, whatever it is, and the target; gives the mean loss over the samples it got.
+    mesh
+        A device mesh of all processes, with a dimension named "pp" for the pipeline and at most one other, for its
+        replicas (data parallelism). None: one pipeline. Replicas start with the first one's parameters. Each has a
+        batch of its own, of as many samples; loss and gradients are the means over the samples of all.
+    tied
+        Parameters that stages share: of each its copies as (stage, name), on any ranks. They start with the values of
+        the first stage's copy, and each gets the sum of all copies' gradients, to the bit the same, so that like
+        optimizers keep them equal. A parameter object that two stages of a rank have in common is tied without.
     timeout_s
         Seconds that a rank waits for a message before it gives up.
 
@@ -47,7 +60,7 @@ class Pipeline(Session):
     ------
     InputError
         On every rank, if the schedule cannot be run, or differs between ranks, or if a rank has other stages than the
-        schedule's placement says.
+        schedule's placement says, or wrapped ones, or copies of a parameter that are not alike.
     NoAnswerError
         On every rank, if the schedule is invalid, or its ranks would wait for each other for ever.
 
@@ -58,6 +71,7 @@ class Pipeline(Session):
         with Pipeline(problem, schedule, {rank: stage}, loss_fn) as pipeline:
             for batch, target in data:
                 loss = pipeline.step(batch, target)  # gradients are in .grad, as after loss.backward()
+                pipeline.clip_grad_norm_(1.0)
                 optimizer.step()
                 optimizer.zero_grad()
     """
@@ -69,16 +83,19 @@ class Pipeline(Session):
         stages: Mapping[int, nn.Module],
         loss_fn: Loss,
         *,
+        mesh: DeviceMesh | None = None,
+        tied: Iterable[Sequence[Copy]] = (),
         timeout_s: float = 60.0,
     ) -> None:
-        rank = dist.get_rank()
+        declared = tuple(tuple(copies) for copies in tied)
 
-        def prepare() -> Program:
-            program = lower(problem, schedule)
-            check_stages(program.placement, rank, stages)
-            return program
+        def prepare() -> tuple[Program, Crew]:
+            crew, program = Crew.of(mesh), lower(problem, schedule)
+            check_stages(program.placement, crew, stages)
+            check_declared(program.placement, stages, declared)
+            return program, crew
 
-        program = agree(prepare, lambda program: program.fingerprint)
+        program, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}")
         last = program.placement.stage_count - 1
         self._stages = {
             stage: StageRunner(stage, module, loss_fn if stage == last else None, program.unit_ticks[stage])
@@ -86,12 +103,31 @@ class Pipeline(Session):
         }
         super().__init__(
             program,
+            crew,
             schedule,
             self._stages,
             seconds_per_tick=float(SECONDS[problem.unit]),
             timeout_s=timeout_s,
             device=device_of(stages),
         )
+        self._timeout_s = timeout_s
+        self._ties = find_ties(stages, declared)
+        self._reducer = Reducer(crew, program.placement, stages, self._ties)
+
+    @property
+    def stages(self) -> dict[int, nn.Module]:
+        """This rank's stages, by number."""
+        return {stage: runner.module for stage, runner in self._stages.items()}
+
+    @property
+    def crew(self) -> Crew:
+        """The processes of the pipeline and of its replicas."""
+        return self._crew
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """Parameters that several stages have, each by its copies (stage, name); the same on every rank."""
+        return self._ties
 
     def step(self, batch: object, target: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
@@ -123,7 +159,11 @@ class Pipeline(Session):
         """
         begin = time.perf_counter()
         self._ensure_usable()
-        return self._train(self._start(self._program, batch, target), begin)
+        execution = self._start(self._program, batch, target)
+        self._reducer.begin()
+        for runner in self._stages.values():
+            runner.begin(len(self._program.sizes), self._reducer.complete)
+        return self._train(execution, begin)
 
     def evaluate(self, batch: object, target: object, sizes: Sequence[int] | None = None) -> float:
         """Mean loss of a batch of any size, without gradients.
@@ -151,14 +191,61 @@ class Pipeline(Session):
         """
         self._ensure_usable()
         chosen: list[tuple[int, ...]] = [()]
-        if self._rank == self._first_rank:
+        if self._crew.rank == self._first_rank:
             chosen = [evaluation_sizes(batch, sizes, max(self._program.sizes))]
         with self._guard():
-            dist.broadcast_object_list(chosen, src=self._first_rank)
+            dist.broadcast_object_list(chosen, src=self._crew.members[self._first_rank], group=self._crew.group)
         execution = self._start(forward_only(self._program.placement, chosen[0]), batch, target)
         with self._guard(execution), torch.no_grad():
             execution.run()
             return self._end(execution)
+
+    def grad_norm(self) -> float:
+        """Euclidean norm of all gradients of the pipeline, on every rank; a tied parameter counts once.
+
+        Raises
+        ------
+        InputError, RankFailure, PeerFailed
+            As `step`.
+        """
+        self._ensure_usable()
+        first = {copy: tie[0] for tie in self._ties for copy in tie}
+        counted = {
+            id(parameter): parameter
+            for stage, runner in self._stages.items()
+            for name, parameter in runner.module.named_parameters()
+            if first.get((stage, name), (stage, name)) == (stage, name)
+        }
+        with self._guard():
+            return global_norm(counted.values(), self._crew, self._meeting_place)
+
+    def clip_grad_norm_(self, max_norm: float) -> float:
+        """Scale all gradients of the pipeline so that their norm is at most `max_norm`; as torch's function of a model.
+
+        Returns
+        -------
+        float
+            The norm before, on every rank; not finite if a gradient is not.
+
+        Raises
+        ------
+        InputError
+            If `max_norm` is not above 0.
+        RankFailure, PeerFailed
+            As `step`.
+        """
+        if not max_norm > 0:
+            raise InputError(f"max_norm = {max_norm}: must be above 0")
+        norm = self.grad_norm()
+        own = {id(p): p for runner in self._stages.values() for p in runner.module.parameters()}
+        scale(own.values(), norm, max_norm)
+        return norm
+
+    def close(self) -> None:
+        """Let go of the stages, and end channels and groups. May be called twice."""
+        if not self._closed and not self._failed:
+            self._reducer.close()
+        super().close()
 
     def weight_groups(self) -> dict[int, tuple[int, ...]]:
         """For each of this rank's stages, the floating-point operations of each piece of its last W that stands alone.
@@ -168,13 +255,16 @@ class Pipeline(Session):
         """
         return {stage: runner.weight_groups() for stage, runner in self._stages.items()}
 
+    def _settle(self) -> None:
+        self._reducer.finish(self._timeout_s)
+
     def _start(self, program: Program, batch: object, target: object) -> Execution:
         inputs: tuple[Message, ...] = ()
         targets: tuple[object, ...] = ()
-        if self._rank == self._first_rank:
+        if self._crew.rank == self._first_rank:
             if batch is None:
-                raise InputError(f"batch is None on rank {self._rank}, which holds stage 0 and needs it")
+                raise InputError(f"batch is None on rank {self._crew.rank}, which holds stage 0 and needs it")
             inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
-        if self._rank == self._loss_rank:
+        if self._crew.rank == self._loss_rank:
             targets = cut("target", target, program.sizes)
         return self._begin(program, inputs, targets)

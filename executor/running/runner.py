@@ -61,6 +61,8 @@ class StageRunner:
         self._held: dict[int, _Held] = {}
         self._bytes: dict[int, int] = {}  # of each micro-batch
         self._known: dict[object, int] = {}  # bytes after F, by what the inputs look like
+        self._open: set[int] = set()  # micro-batches whose gradients are not complete
+        self._complete: Callable[[int], None] | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -70,6 +72,11 @@ class StageRunner:
     def held_by(self, microbatch: int) -> int:
         """Bytes held for one micro-batch."""
         return self._bytes.get(microbatch, 0)
+
+    def begin(self, microbatches: int, complete: Callable[[int], None]) -> None:
+        """Start a step; `complete` hears the stage's number once the gradients of all its micro-batches are there."""
+        self._open = set(range(microbatches))
+        self._complete = complete
 
     def forward(
         self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
@@ -162,6 +169,7 @@ class StageRunner:
         self._bytes.pop(microbatch)
         if split:
             self._bytes[microbatch] = self._queue.held_by(microbatch)
+        self._settle(microbatch)
         return tuple(None if x is None else x.grad for x in held.inputs)
 
     def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None:
@@ -172,6 +180,7 @@ class StageRunner:
             self._bytes[microbatch] = held
         else:
             self._bytes.pop(microbatch, None)
+        self._settle(microbatch)
 
     def weight_groups(self) -> tuple[int, ...]:
         """Floating-point operations of each piece of the last W that frees all that it needed; see `WeightQueue`."""
@@ -195,6 +204,14 @@ class StageRunner:
 
     def _autocasting(self) -> list[str]:
         return [device for device in self._devices if torch.is_autocast_enabled(device)]
+
+    def _settle(self, microbatch: int) -> None:
+        """See after a backward op whether it has completed the micro-batch's gradients, and the step's."""
+        if not self._queue.waits(microbatch):
+            self._open.discard(microbatch)
+        if not self._open and self._complete is not None:
+            complete, self._complete = self._complete, None
+            complete(self.stage)
 
     def _bound(self, microbatch: int, split: bool) -> AbstractContextManager[None]:
         return self._queue.bind(microbatch) if split else nullcontext()

@@ -17,6 +17,7 @@ from adaptpipe.solver.traces.writing import save_trace
 
 from ..channels.message import Message
 from ..channels.transport import connect
+from ..crew import Crew
 from ..failures import blame
 from ..programs.program import Program
 from ..report import OpRecord, StepReport, as_trace
@@ -29,7 +30,9 @@ class Session:
     Parameters
     ----------
     program
-        What all ranks of the default process group have agreed on.
+        What all processes have agreed on.
+    crew
+        The processes, of the default group.
     schedule
         What it was made of.
     runners
@@ -45,6 +48,7 @@ class Session:
     def __init__(
         self,
         program: Program,
+        crew: Crew,
         schedule: Schedule,
         runners: Mapping[int, Runner],
         *,
@@ -52,14 +56,14 @@ class Session:
         timeout_s: float,
         device: torch.device | None = None,
     ) -> None:
-        self._rank = dist.get_rank()
         self._program = program
+        self._crew = crew
         self._schedule = schedule
         self._seconds_per_tick = seconds_per_tick
         self._runners = runners
         self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
-        self._transport = connect(program.routes, timeout_s=timeout_s, device=device)
+        self._transport = connect(crew, program.routes, timeout_s=timeout_s, device=device)
         self._steps = 0
         self._report: StepReport | None = None
         self._failed = self._closed = False
@@ -93,7 +97,8 @@ class Session:
     def save_trace(self, path: str | Path) -> None:
         """Write what all ranks did in the last step, for ui.perfetto.dev and `adaptpipe compare --trace`.
 
-        All ranks call it together; rank 0 writes. The ranks' clocks must agree, as they do on one machine.
+        All ranks call it together; rank 0 writes, of replicas the first. The ranks' clocks must agree, as they do on
+        one machine.
 
         Raises
         ------
@@ -102,8 +107,9 @@ class Session:
         """
         records: list[tuple[OpRecord, ...]] = [()] * dist.get_world_size()
         dist.all_gather_object(records, self.report.records)
-        if self._rank == 0:
-            save_trace(as_trace(self._schedule, records, self._seconds_per_tick), path)
+        if dist.get_rank() == 0:
+            first = [records[process] for process in self._crew.replicas[0]]
+            save_trace(as_trace(self._schedule, first, self._seconds_per_tick), path)
 
     def close(self) -> None:
         """Let go of the stages, and end the channels. May be called twice."""
@@ -115,7 +121,7 @@ class Session:
 
     def _begin(self, program: Program, inputs: tuple[Message, ...], targets: tuple[object, ...]) -> Execution:
         self._transport.begin(program.orders)
-        return Execution(program, self._rank, self._runners, self._transport, inputs, targets)
+        return Execution(program, self._crew.rank, self._runners, self._transport, inputs, targets)
 
     def _train(self, execution: Execution, begin: float) -> float:
         """Run a step that began at the time `begin`, and keep its report."""
@@ -135,15 +141,21 @@ class Session:
         return loss
 
     def _end(self, execution: Execution) -> float:
-        """Check that nothing is left, and tell every rank the loss."""
+        """Check that nothing is left, and tell every rank the loss, the mean over the samples of all replicas."""
         for runner in self._runners.values():
             runner.assert_done()
+        self._settle()
         self._transport.flush()
-        value = torch.zeros(1, dtype=torch.float64, device=self._meeting_place)
+        mine = [0.0, 0.0]
         if execution.loss is not None:
-            value.fill_(execution.loss.item())
-        dist.broadcast(value, src=self._loss_rank)
-        return value.item()
+            mine = [execution.loss.item() * execution.samples, execution.samples]
+        sums = torch.tensor(mine, dtype=torch.float64, device=self._meeting_place)
+        dist.all_reduce(sums)
+        loss, samples = sums.tolist()
+        return float(loss / samples)
+
+    def _settle(self) -> None:
+        """Wait at the end of a step for what ops have started beside them: nothing, where ops are emulated."""
 
     def _ensure_usable(self) -> None:
         if self._closed or self._failed:
@@ -163,5 +175,5 @@ class Session:
                 raise
             at = None if execution is None else execution.at
             if at is None:
-                raise blame(error, self._rank, step=self._steps) from error
-            raise blame(error, self._rank, at.stage, at.kind.name, at.microbatch, self._steps) from error
+                raise blame(error, dist.get_rank(), step=self._steps) from error
+            raise blame(error, dist.get_rank(), at.stage, at.kind.name, at.microbatch, self._steps) from error

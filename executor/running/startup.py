@@ -11,7 +11,11 @@ from torch import nn
 
 from adaptpipe.solver import AdaptPipeError, InputError, Placement
 
+from ..crew import Crew
+
 R = TypeVar("R")
+
+_WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
 
 def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str]) -> R:
@@ -42,29 +46,39 @@ def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str]) -> R:
     return made[0]
 
 
-def check_stages(placement: Placement, rank: int, stages: Mapping[int, nn.Module]) -> None:
+def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Module]) -> None:
     """Check that a rank was given the stages that its schedule will ask it for.
 
     Raises
     ------
     InputError
-        If not, or if a stage would need a replica, or if there are not as many processes as ranks.
+        If not, or if a stage would need a replica in another direction or is wrapped for data parallelism, or if there
+        are not as many processes as ranks.
     """
-    check_world(placement)
+    check_world(placement, crew)
     if placement.directions > 1:
         raise InputError(
             "the placement is bidirectional, and gradients of a stage's two replicas are not summed yet; "
             "use a placement with one direction: linear, loop, v or wave"
         )
-    expected = [stage for _, stage in placement.held[rank]]
+    expected = [stage for _, stage in placement.held[crew.rank]]
     if sorted(stages) != expected:
         raise InputError(
-            f"rank {rank} was given the stages {sorted(stages)}, and the schedule's placement has "
+            f"rank {crew.rank} was given the stages {sorted(stages)}, and the schedule's placement has "
             f"{expected} there: stage to rank is {list(placement.stages[0])}"
         )
+    for stage, module in stages.items():
+        for name, part in module.named_modules():
+            for wrapper in type(part).__mro__:
+                if wrapper.__name__ in _WRAPPERS:
+                    raise InputError(
+                        f"stage {stage}: {name or 'the stage'} is a {wrapper.__name__}, which would sum gradients in "
+                        "every micro-batch's backward, and before those that W computes; give the bare module, and "
+                        "Pipeline a mesh with replicas: mesh=init_device_mesh(…)"
+                    )
 
 
-def check_world(placement: Placement) -> None:
+def check_world(placement: Placement, crew: Crew) -> None:
     """Check that the ranks are there.
 
     Raises
@@ -72,11 +86,13 @@ def check_world(placement: Placement) -> None:
     InputError
         If there are not as many processes as ranks.
     """
-    world = dist.get_world_size()
-    if world != placement.ranks:
+    there = len(crew.members)
+    if there != placement.ranks:
+        replicas = len(crew.replicas)
+        where = "the process group" if replicas == 1 else f"each of the mesh's {replicas} replicas"
         raise InputError(
-            f"the schedule is for {placement.ranks} ranks, and the process group has {world}; "
-            f"start {placement.ranks} processes"
+            f"the schedule is for {placement.ranks} ranks, and {where} has {there}; "
+            f"start {placement.ranks * replicas} processes"
         )
 
 

@@ -146,6 +146,10 @@ class WeightQueue:
         """
         return () if self._last is None else self._last.groups()
 
+    def waits(self, microbatch: int) -> bool:
+        """Tell whether a weight gradient waits for this micro-batch."""
+        return microbatch in self._pending
+
     def held_by(self, microbatch: int) -> int:
         """Count the bytes that entries waiting for a micro-batch keep alive; a shared tensor counts once."""
         pending = self._pending.get(microbatch)

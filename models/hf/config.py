@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptpipe.solver import InputError
 
+from ..config import Tie
 from .families import FAMILIES, Family, Settings
 
 if TYPE_CHECKING:
@@ -105,6 +106,13 @@ class DecoderConfig:
     def layer_names(self) -> tuple[str, ...]:
         """`embedding`, `block 0` … and `head`."""
         return ("embedding", *(f"block {block}" for block in range(self.blocks)), "head")
+
+    @property
+    def ties(self) -> tuple[Tie, ...]:
+        """The token matrix, if it is tied."""
+        family = self.family
+        embedding = (0, f"{family.body}.{family.tokens}.weight")
+        return ((embedding, (self.blocks + 1, "lm_head.weight")),) if self.tied else ()
 
     def make_stage(self, seed: int, layers: range) -> DecoderStage:
         """Build the layers of one stage."""

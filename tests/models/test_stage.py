@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,6 +19,7 @@ from adaptpipe.models import (
     parameter_count,
     split_layers,
     static_bytes,
+    tied_copies,
 )
 from adaptpipe.solver import InputError
 
@@ -184,3 +187,19 @@ def test_static_bytes_count_a_shared_weight_once_and_follow_the_type() -> None:
     assert static_bytes(nn.Sequential(shared, shared)) == static_bytes(shared) == 4 * 64 + 4
     assert static_bytes(nn.Linear(4, 4, bias=False, dtype=torch.bfloat16)) == 4 * 32 + 4
     assert static_bytes(nn.ReLU()) == 0
+
+
+@pytest.mark.parametrize("parts", [split_layers(4, 1), split_layers(4, 3)])
+def test_tied_layers_share_one_matrix_or_have_equal_ones(parts: tuple[range, ...]) -> None:
+    config = replace(GPT, layers=2, tied=True)
+    names = tuple(name for _, name in config.ties[0])
+    stages = stages_of(config, parts)
+    copies = {name: stages[stage].get_parameter(name) for stage, name in tied_copies(config, parts)[0]}
+    assert tuple(copies) == names
+    first, second = copies.values()
+    assert (first is second) == (len(parts) == 1)
+    assert torch.equal(first, second)
+    assert torch.equal(first, build_stage(GPT, 5, range(1)).get_parameter(names[0])), "the embedding's values"
+    full = build_full(config, 5)
+    assert set(full.state_dict()) == set(build_full(replace(config, tied=False), 5).state_dict())
+    assert parameter_count(full) == sum(config.layer_parameters) - first.numel()

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from adaptpipe.executor.channels.message import _DTYPES, Message
 from adaptpipe.executor.channels.transport import Transport, connect
+from adaptpipe.executor.crew import Crew
 from adaptpipe.executor.errors import ConnectionLost, TransportError
 from adaptpipe.executor.programs.route import Route
 from adaptpipe.solver import InputError
@@ -67,7 +68,7 @@ def any_messages(seed: int) -> list[Message]:
 
 def exchange(rank: int, world: int, seed: int) -> list[list[Part | None]]:
     """Rank 0 sends, rank 1 receives, over two steps; both tell what."""
-    transport = connect([THERE])
+    transport = connect(Crew.of(), [THERE])
     messages = any_messages(seed)
     seen = []
     for _ in range(2):
@@ -88,7 +89,7 @@ def exchange(rank: int, world: int, seed: int) -> list[list[Part | None]]:
 
 def out_of_order(rank: int, world: int, window: int) -> list[list[float]]:
     """Each step has another order; rank 1 takes the messages in yet another one, for which the window is too small."""
-    transport = connect([THERE], window=window)
+    transport = connect(Crew.of(), [THERE], window=window)
     got = []
     for order in ([0, 1, 2, 3, 4], [4, 2, 0], [7]):
         transport.begin({THERE: order})
@@ -104,7 +105,7 @@ def out_of_order(rank: int, world: int, window: int) -> list[list[float]]:
 
 def fill_window(rank: int, world: int, window: int) -> tuple[int, int, int, int]:
     """Rank 1 takes nothing until rank 0 has sent all; tell what both held, and rank 1's peak."""
-    transport = connect([THERE], window=window)
+    transport = connect(Crew.of(), [THERE], window=window)
     transport.begin({THERE: range(6)})
     held = 0
     if rank == 0:
@@ -135,7 +136,7 @@ def both_ways(rank: int, world: int, argument: None) -> float:
     """Three ranks in a ring, all sending first, messages far larger than any socket buffer."""
     routes = [Route("F", s, (s + 1) % world, s, (s + 1) % world) for s in range(world)]
     routes += [Route("B", (s + 1) % world, s, (s + 1) % world, s) for s in range(world)]
-    transport = connect(routes)
+    transport = connect(Crew.of(), routes)
     transport.begin({route: range(3) for route in routes})
     for j in range(3):
         for route in routes:
@@ -152,7 +153,7 @@ def both_ways(rank: int, world: int, argument: None) -> float:
 
 
 def wrong_order(rank: int, world: int, argument: None) -> str:
-    transport = connect([THERE])
+    transport = connect(Crew.of(), [THERE])
     transport.begin({THERE: [0, 1]})
     if rank == 0:
         transport.send(THERE, 1, (torch.zeros(3),))
@@ -164,7 +165,7 @@ def wrong_order(rank: int, world: int, argument: None) -> str:
 
 
 def not_a_header(rank: int, world: int, argument: None) -> str:
-    transport = connect([THERE])
+    transport = connect(Crew.of(), [THERE])
     transport.begin({THERE: [0]})
     if rank == 0:
         channel = transport._outgoing[THERE]
@@ -178,7 +179,7 @@ def not_a_header(rank: int, world: int, argument: None) -> str:
 
 
 def nothing_comes(rank: int, world: int, argument: None) -> str:
-    transport = connect([THERE], timeout_s=0.3)
+    transport = connect(Crew.of(), [THERE], timeout_s=0.3)
     transport.begin({THERE: [4, 5]})
     if rank == 0:
         dist.barrier()
@@ -190,7 +191,7 @@ def nothing_comes(rank: int, world: int, argument: None) -> str:
 
 
 def nobody_takes(rank: int, world: int, argument: None) -> str:
-    transport = connect([THERE], timeout_s=0.3)
+    transport = connect(Crew.of(), [THERE], timeout_s=0.3)
     text = ""
     if rank == 0:
         transport.send(THERE, 0, (torch.zeros(SIZE // 4),))
@@ -201,7 +202,7 @@ def nobody_takes(rank: int, world: int, argument: None) -> str:
 
 def other_end_dies(rank: int, world: int, file: Path) -> None:
     """Rank 1 is killed; rank 0 writes what it sees in its receive, its send and its flush."""
-    transport = connect([THERE, BACK], timeout_s=30)
+    transport = connect(Crew.of(), [THERE, BACK], timeout_s=30)
     transport.begin({BACK: [0]})
     dist.barrier()
     if rank == 1:
@@ -218,7 +219,7 @@ def other_end_dies(rank: int, world: int, file: Path) -> None:
 
 
 def wrong_device(rank: int, world: int, argument: None) -> str:
-    transport = connect([THERE])
+    transport = connect(Crew.of(), [THERE])
     text = ""
     if rank == 0:
         text = _message_of(InputError, lambda: transport.send(THERE, 0, (torch.zeros(3, device="meta"),)))

@@ -1,0 +1,71 @@
+"""Training on real ranks: tied weights, the global norm and replicas, against the unsplit model in one process."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from adaptpipe.executor.launching.launcher import launch
+from adaptpipe.solver import Kind, Op, Schedule, place
+from adaptpipe.solver.heuristics import one_f_one_b, zb_v
+
+from ..orders import problem_for, schedule_for
+from . import training_jobs as jobs
+
+pytestmark = pytest.mark.timeout(120)
+
+STEPS = 5
+
+
+def runs(ranks: int, replicas: int) -> list[jobs.Run]:
+    """1F1B, ZB-V, and what a solver may give: fused, split and cut backwards, micro-batches of unequal sizes."""
+    linear, v = place("linear", ranks), place("v", ranks, 2)
+    samples = jobs.SAMPLES // replicas
+    sizes = (1, 2, 1, samples - 4) if samples > 4 else (1, 2, samples - 3)
+    ones = (1,) * samples
+    found = [
+        ("1F1B", linear, ones, one_f_one_b(problem_for(linear, ones))),
+        ("ZB-V", v, ones, zb_v(problem_for(v, ones))),
+        ("solver", v, sizes, cut(schedule_for(v, sizes, "random", seed=2))),
+    ]
+    return [
+        jobs.Run(f"{name} p={ranks} dp={replicas}", problem_for(placement, sizes, units=3), schedule, replicas)
+        for name, placement, sizes, schedule in found
+    ]
+
+
+def cut(schedule: Schedule) -> Schedule:
+    """Cut every other W into two ranges of its three units, the second of which runs last on its rank."""
+    rows = []
+    for row in schedule.ops:
+        ops: list[Op] = []
+        last: list[Op] = []
+        for op in row:
+            if op.kind is Kind.W and op.microbatch % 2:
+                ops.append(Op(op.stage, Kind.W, op.microbatch, (0, 1)))
+                last.append(Op(op.stage, Kind.W, op.microbatch, (1, 3)))
+            else:
+                ops.append(op)
+        rows.append((*ops, *last))
+    return Schedule(schedule.placement, schedule.sizes, tuple(rows))
+
+
+def test_loss_curves_are_the_single_process_ones() -> None:
+    """The copies of a tied matrix drifted apart, on two ranks or both on rank 0 (V): NVIDIA/Megatron-LM#656.
+
+    Each rank, and each of its stages, clipped by a norm of its own: pytorch/torchtitan#596.
+    """
+    whole = jobs.train_whole(STEPS)
+    assert min(whole.norms) > jobs.MAX_NORM, "clipping has something to do"
+    cases = [*runs(4, 1), *runs(2, 2)]
+    everyone = launch(jobs.train_all, 4, (cases, STEPS), threads=1)
+    for number, case in enumerate(cases):
+        curves = [rank[number] for rank in everyone]
+        for curve in curves:
+            assert curve.losses == pytest.approx(whole.losses, rel=1e-5), case.name
+            assert curve.norms == pytest.approx(whole.norms, rel=1e-4), case.name
+            assert (curve.losses, curve.norms) == (curves[0].losses, curves[0].norms), "alike to the bit on all ranks"
+        copies = [copy for curve in curves for copy in curve.copies]
+        assert len(copies) == 2 * case.replicas
+        assert all(torch.equal(copy, copies[0]) for copy in copies), case.name
+        assert torch.allclose(copies[0], whole.copies[0], atol=1e-5)
