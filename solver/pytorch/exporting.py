@@ -107,7 +107,8 @@ def _numbered_by_loss(schedule: Schedule) -> Schedule:
     """The same schedule with micro-batches numbered in the order of the last stage's forwards.
 
     `_PipelineScheduleRuntime` keeps losses in a list in the order of the forwards, and takes micro-batch j's from place
-    j. Micro-batches of one size may change their numbers.
+    j: another's, or one that is not there yet, where forwards are out of order. Micro-batches of one size may change
+    their numbers.
     """
     last = schedule.placement.stage_count - 1
     order = [op.microbatch for row in schedule.ops for op in row if op.stage == last and op.kind is Kind.F]
