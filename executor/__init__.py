@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .checkpoints import load_checkpoint, save_checkpoint
     from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launching.launcher import launch
     from .measuring.profiling import bare_problem, measure, message_reserve
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from .running.pipeline import Pipeline
 
 _HOME = {
+    "checkpoints": ("load_checkpoint", "save_checkpoint"),
     "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launching.launcher": ("launch",),
     "measuring.profiling": ("bare_problem", "measure", "message_reserve"),
@@ -43,9 +45,11 @@ __all__ = [
     "WeightQueueError",
     "bare_problem",
     "launch",
+    "load_checkpoint",
     "lower",
     "measure",
     "message_reserve",
+    "save_checkpoint",
 ]
 
 

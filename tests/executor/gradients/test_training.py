@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from adaptpipe.executor.launching.launcher import launch
+from adaptpipe.models import build_full
 from adaptpipe.solver import Kind, Op, Schedule, place
 from adaptpipe.solver.heuristics import one_f_one_b, zb_v
 
@@ -69,3 +72,19 @@ def test_loss_curves_are_the_single_process_ones() -> None:
         assert len(copies) == 2 * case.replicas
         assert all(torch.equal(copy, copies[0]) for copy in copies), case.name
         assert torch.allclose(copies[0], whole.copies[0], atol=1e-5)
+
+
+def test_a_checkpoint_of_four_ranks_goes_on_with_two(tmp_path: Path) -> None:
+    whole = jobs.train_whole(STEPS + 2)
+    (_, first, _), (_, _, second) = runs(4, 1), runs(2, 2)
+    path = tmp_path / "folder" / "model.pt"
+    for curves in launch(jobs.continued, 4, (first, second, path, 3, STEPS + 2), threads=1):
+        losses = [loss for curve in curves for loss in curve.losses]
+        assert losses == pytest.approx(whole.losses, rel=1e-5)
+    assert list(path.parent.iterdir()) == [path]
+    data = torch.load(path, weights_only=True)
+    model = build_full(jobs.CONFIG, 0)
+    assert list(data["model"]) == list(model.state_dict())
+    model.load_state_dict(data["model"])
+    assert set(data["optimizer"]["state"]) == set(data["model"])
+    assert data["extra"] == {"step": 3}

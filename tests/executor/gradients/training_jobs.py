@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from adaptpipe.executor import Pipeline
+from adaptpipe.executor import Pipeline, load_checkpoint, save_checkpoint
 from adaptpipe.models import GPTConfig, build_full, build_stage, next_byte_loss, split_layers, tied_copies
 from adaptpipe.solver import Problem, Schedule
 
@@ -59,24 +60,37 @@ def train_whole(steps: int) -> Curve:
     return Curve(tuple(losses), tuple(norms), (model.get_parameter(EMBEDDING).detach(),))
 
 
+def continued(rank: int, world: int, argument: tuple[Run, Run, Path, int, int]) -> tuple[Curve, Curve]:
+    """Train a while under one schedule and save; load under another, and train on."""
+    first, second, path, middle, end = argument
+    return (
+        train(first, world, range(middle), save=path),
+        train(second, world, range(middle, end), load=path, seed=SEED + 1),
+    )
+
+
 def train_all(rank: int, world: int, argument: tuple[Sequence[Run], int]) -> list[Curve]:
     runs, steps = argument
     return [train(run, world, range(steps)) for run in runs]
 
 
-def train(run: Run, world: int, steps: range) -> Curve:
+def train(
+    run: Run, world: int, steps: range, *, seed: int = SEED, save: Path | None = None, load: Path | None = None
+) -> Curve:
     ranks = world // run.replicas
     mesh = init_device_mesh("cpu", (run.replicas, ranks), mesh_dim_names=("dp", "pp"))
     placement = run.schedule.placement
     parts = split_layers(len(CONFIG.layer_names), placement.stage_count)
     mine: dict[int, nn.Module] = {
-        stage: build_stage(CONFIG, SEED, parts[stage]) for _, stage in placement.held[mesh.get_local_rank("pp")]
+        stage: build_stage(CONFIG, seed, parts[stage]) for _, stage in placement.held[mesh.get_local_rank("pp")]
     }
     parameters = {id(p): p for stage in mine.values() for p in stage.parameters()}
     optimizer = torch.optim.AdamW(parameters.values(), lr=RATE)
     losses, norms = [], []
     tied = tied_copies(CONFIG, parts)
     with Pipeline(run.problem, run.schedule, mine, next_byte_loss, mesh=mesh, tied=tied) as pipeline:
+        if load is not None:
+            assert load_checkpoint(load, pipeline, optimizer) == {"step": steps.start}
         share = slice(mesh.get_local_rank("dp"), None, run.replicas)
         for step in steps:
             inputs, target = batch(step)
@@ -84,5 +98,7 @@ def train(run: Run, world: int, steps: range) -> Curve:
             norms.append(pipeline.clip_grad_norm_(MAX_NORM))
             optimizer.step()
             optimizer.zero_grad()
+        if save is not None:
+            save_checkpoint(save, pipeline, optimizer, extra={"step": steps.stop})
     named = {name: p.detach() for stage in mine.values() for name, p in stage.named_parameters(remove_duplicate=False)}
     return Curve(tuple(losses), tuple(norms), tuple(named[name] for name in (EMBEDDING, HEAD) if name in named))

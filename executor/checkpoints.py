@@ -1,0 +1,311 @@
+"""Checkpoints that do not depend on the split: one file, with the names that the unsplit model's parameters have.
+
+A file written by p ranks loads into q, and its part "model" into the unsplit model itself. It is what `torch.save`
+makes of a dictionary, and loads with `torch.load(path, weights_only=True)`:
+
+| key | holds |
+|---|---|
+| `model` | the state dict of the unsplit model |
+| `optimizer` | None; or `state`, what is known of each parameter by its name, and `groups`, settings and for whom |
+| `extra` | what the caller gave, such as the number of steps |
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from adaptpipe.solver import InputError
+
+from .running.pipeline import Pipeline
+from .running.startup import agree
+
+_SHOWN = 4  # names that a message lists
+
+
+def save_checkpoint(
+    path: str | Path,
+    pipeline: Pipeline,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    extra: Mapping[str, object] | None = None,
+) -> None:
+    """Write a checkpoint; all processes call it together. The first one collects the model in its memory and writes.
+
+    A file that is there is replaced at the end, in one go.
+
+    Parameters
+    ----------
+    path
+        The file; read on the first process only.
+    pipeline
+        Its stages are saved, of several replicas the first one's. Their state dicts must have the keys of the unsplit
+        model, as those of `adaptpipe.models` and of slices of an `nn.Sequential` have.
+    optimizer
+        That of this rank's parameters.
+    extra
+        Numbers, strings, tensors, and lists and dicts of them; read on the first process only.
+
+    Raises
+    ------
+    InputError
+        On every process: if two stages use a key for different things, if the optimizer has a parameter of no stage,
+        if something does not load again with `weights_only`, or if the file cannot be written.
+    """
+    crew = pipeline.crew
+    root = crew.replicas[0][0]
+    mine = agree(
+        lambda: (_model_part(pipeline), None if optimizer is None else _optimizer_part(pipeline, optimizer)),
+        lambda part: "",
+    )
+    parts: list[Any] = [None] * len(crew.members)
+    if crew.replica == 0:
+        dist.gather_object(mine, parts if dist.get_rank() == root else None, dst=root, group=crew.group)
+
+    def write() -> None:
+        if dist.get_rank() == root:
+            model = _merge([model for model, _ in parts], pipeline)
+            known = [part for _, part in parts if part is not None]
+            merged = {
+                "state": {name: value for state, _ in known for name, value in state.items()},
+                "groups": [group for _, groups in known for group in groups],
+            }
+            _write(Path(path), {"model": model, "optimizer": merged if known else None, "extra": dict(extra or {})})
+
+    agree(write, lambda nothing: "")
+
+
+def load_checkpoint(
+    path: str | Path, pipeline: Pipeline, optimizer: torch.optim.Optimizer | None = None
+) -> dict[str, Any]:
+    """Read a checkpoint into the stages and the optimizer; all processes call it together, and each reads the file.
+
+    Parameters
+    ----------
+    path
+        A file by `save_checkpoint`, of any number of ranks; or, to begin with its weights, one with the state dict of
+        the unsplit model. A copy of a tied parameter may be missing where another is there.
+    pipeline
+        Whose stages get their parameters and buffers.
+    optimizer
+        That of this rank's parameters, as it was made; None: it is not read. Settings of its groups, as the learning
+        rate, become those that the parameters had.
+
+    Returns
+    -------
+    dict
+        What was given as `extra`.
+
+    Raises
+    ------
+    InputError
+        On every process, and before anything has changed: if the file cannot be read, or has not exactly what the
+        stages and the optimizer need.
+    """
+    needed: list[set[str]] = [set()] * dist.get_world_size()
+    dist.all_gather_object(needed, {key for module in _modules(pipeline).values() for key in module.state_dict()})
+    aliases = _aliases(pipeline)
+
+    def read() -> tuple[dict[int, dict[str, Tensor]], dict[str, Any] | None, dict[str, Any]]:
+        data = _read(Path(path))
+        found = data.get("model", data)
+        known = set().union(*needed)
+        if surplus := [key for key in found if key not in known]:
+            raise InputError(
+                f"{path}: {_some(surplus)} {'is' if len(surplus) == 1 else 'are'} of no stage; the checkpoint is of "
+                "another model"
+            )
+        model = {
+            stage: {
+                key: _fitting(path, stage, key, value, found, aliases) for key, value in module.state_dict().items()
+            }
+            for stage, module in _modules(pipeline).items()
+        }
+        packed = None if optimizer is None else _packed(path, pipeline, optimizer, data.get("optimizer"), aliases)
+        return model, packed, dict(data.get("extra") or {})
+
+    model, packed, extra = agree(read, lambda made: "")
+    for stage, module in _modules(pipeline).items():
+        module.load_state_dict(model[stage])
+    if optimizer is not None and packed is not None:
+        optimizer.load_state_dict(packed)
+    return extra
+
+
+def _modules(pipeline: Pipeline) -> dict[int, nn.Module]:
+    """The stages; of a compiled one, the module that was compiled, which has the unsplit model's keys."""
+    return {stage: getattr(module, "_orig_mod", module) for stage, module in pipeline.stages.items()}
+
+
+def _model_part(pipeline: Pipeline) -> dict[int, dict[str, Any]]:
+    return {
+        stage: {key: value.cpu() if isinstance(value, Tensor) else value for key, value in module.state_dict().items()}
+        for stage, module in _modules(pipeline).items()
+    }
+
+
+def _names(pipeline: Pipeline) -> dict[int, str]:
+    """Name of each of this rank's parameters, by its identity."""
+    found: dict[int, str] = {}
+    for module in _modules(pipeline).values():
+        for name, parameter in module.named_parameters():
+            found.setdefault(id(parameter), name)
+    return found
+
+
+def _aliases(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """For each tied parameter, the names of all of its copies."""
+    return {name: tuple(other for _, other in tie) for tie in pipeline.ties for _, name in tie}
+
+
+def _optimizer_part(
+    pipeline: Pipeline, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the optimizer knows of each parameter, and its settings, by name."""
+    state: dict[str, Any] = {}
+    groups: list[dict[str, Any]] = []
+    packed = optimizer.state_dict()
+    for group, numbers in zip(_named_groups(pipeline, optimizer), packed["param_groups"], strict=True):
+        groups.append({**_settings(numbers), "params": group})
+        for name, number in zip(group, numbers["params"], strict=True):
+            if number in packed["state"]:
+                known = packed["state"][number]
+                state[name] = {key: x.cpu() if isinstance(x, Tensor) else x for key, x in known.items()}
+    return state, groups
+
+
+def _named_groups(pipeline: Pipeline, optimizer: torch.optim.Optimizer) -> list[list[str]]:
+    names = _names(pipeline)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if id(parameter) not in names:
+                raise InputError(
+                    f"the optimizer has a parameter of shape {tuple(parameter.shape)} that is in none of this rank's "
+                    f"stages {sorted(pipeline.stages)}; give it parameters of the stages"
+                )
+    return [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key not in ("params", "param_names")}
+
+
+def _merge(parts: list[dict[int, dict[str, Any]]], pipeline: Pipeline) -> dict[str, Any]:
+    """The state dict of the unsplit model, in the order of the stages."""
+    stages = {stage: part for each in parts for stage, part in each.items()}
+    merged: dict[str, Any] = {}
+    owner: dict[str, int] = {}
+    for stage, part in sorted(stages.items()):
+        for key, value in part.items():
+            first = owner.setdefault(key, stage)
+            if first != stage and not any({(first, key), (stage, key)} <= set(tie) for tie in pipeline.ties):
+                raise InputError(
+                    f"the stages {first} and {stage} both have the key {key!r} in their state dicts; give their parts "
+                    "the names of the unsplit model, as slices of an nn.Sequential keep them"
+                )
+            merged.setdefault(key, value)
+    return merged
+
+
+def _write(path: Path, data: dict[str, Any]) -> None:
+    """Write beside the file, see that it loads, and put it in place."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(data, temporary)
+        torch.load(temporary, weights_only=True, mmap=True)
+        temporary.replace(path)
+    except (OSError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"{path}: cannot be written ({reason}); choose another file") from error
+    except (pickle.PicklingError, pickle.UnpicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            "extra, or the optimizer's state, holds something that does not load with weights_only; give numbers, "
+            f"strings, tensors, and lists and dicts of them ({str(error).splitlines()[0]})"
+        ) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        raise InputError(f"{path}: cannot be read as a checkpoint ({reason}); save_checkpoint writes one") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: holds a {type(data).__name__}, not a checkpoint; save_checkpoint writes one")
+    return data
+
+
+def _fitting(
+    path: str | Path, stage: int, key: str, own: Any, found: Mapping[str, Any], aliases: Mapping[str, tuple[str, ...]]
+) -> Any:
+    """What the file has for a key of a stage."""
+    there = next((name for name in (key, *aliases.get(key, ())) if name in found), None)
+    if there is None:
+        raise InputError(
+            f"{path}: has nothing for {key!r} of stage {stage}; it has {_some(list(found))}; the checkpoint is of "
+            "another model, or the stages do not have its names"
+        )
+    value = found[there]
+    if isinstance(own, Tensor) and (not isinstance(value, Tensor) or value.shape != own.shape):
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise InputError(
+            f"{path}: {there!r} has shape {shape}, and stage {stage} needs {tuple(own.shape)}; the checkpoint is of "
+            "another model"
+        )
+    return value
+
+
+def _packed(
+    path: str | Path,
+    pipeline: Pipeline,
+    optimizer: torch.optim.Optimizer,
+    saved: dict[str, Any] | None,
+    aliases: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
+    """The state dict of this rank's optimizer, made of what the file knows of its parameters."""
+    if saved is None:
+        raise InputError(f"{path}: has no state of an optimizer; load it without one")
+    settings = {name: _settings(group) for group in saved["groups"] for name in group["params"]}
+    packed = optimizer.state_dict()
+    packed["state"] = {}
+
+    def there(name: str, where: Mapping[str, Any]) -> str | None:
+        return next((each for each in (name, *aliases.get(name, ())) if each in where), None)
+
+    for names, numbers in zip(_named_groups(pipeline, optimizer), packed["param_groups"], strict=True):
+        first: str | None = None
+        for name, number in zip(names, numbers["params"], strict=True):
+            known = there(name, settings)
+            if known is None:
+                raise InputError(f"{path}: its optimizer had no parameter {name!r}; it had {_some(list(settings))}")
+            first = first or known
+            if repr(settings[known]) != repr(settings[first]):
+                raise InputError(
+                    f"{path}: its optimizer had {first!r} and {known!r} in groups of different settings; "
+                    "make the optimizer with such groups"
+                )
+            numbers.update(settings[known])
+            if (of := there(name, saved["state"])) is not None:
+                packed["state"][number] = {key: _own(value) for key, value in saved["state"][of].items()}
+    return packed
+
+
+def _own(value: Any) -> Any:
+    """A copy in memory, where the file's would be changed with the optimizer's steps."""
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(repr(name) for name in names[:_SHOWN]) + (" …" if len(names) > _SHOWN else "") or "nothing"
