@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .checkpoints import load_checkpoint, save_checkpoint
-    from .errors import ExecutorError, PeerFailed, RankFailure, TransportError, WeightQueueError
+    from .errors import ExecutorError, MemoryLimitError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launching.launcher import launch
     from .measuring.profiling import bare_problem, measure, message_reserve
     from .programs.lowering import lower
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "checkpoints": ("load_checkpoint", "save_checkpoint"),
-    "errors": ("ExecutorError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
+    "errors": ("ExecutorError", "MemoryLimitError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launching.launcher": ("launch",),
     "measuring.profiling": ("bare_problem", "measure", "message_reserve"),
     "programs.lowering": ("lower",),
@@ -35,6 +35,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "EmulatedPipeline",
     "ExecutorError",
+    "MemoryLimitError",
     "OpRecord",
     "PeerFailed",
     "Pipeline",

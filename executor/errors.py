@@ -23,6 +23,10 @@ class ConnectionLost(TransportError):
     """The process at the other end is gone. Somebody else's failure, most likely: see `PeerFailed`."""
 
 
+class MemoryLimitError(ExecutorError):
+    """An op would hold more than the rank's memory limit leaves: the stage needs more than was planned."""
+
+
 class RankFailure(ExecutorError):
     """A rank failed; the first line of the message says where and why. The command line exits with 3.
 

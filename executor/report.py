@@ -30,6 +30,8 @@ class OpRecord:
     asked_s, arrived_s
         When the rank first had nothing else to do before the op than its message, and when that had arrived, which may
         be long before; None where the op needs none from another rank.
+    in_wait
+        Whether it is a W that ran because the message of the next other op had not arrived.
     """
 
     op: Op
@@ -40,6 +42,7 @@ class OpRecord:
     busy_s: float = 0.0
     asked_s: float | None = None
     arrived_s: float | None = None
+    in_wait: bool = False
 
     @property
     def wait_s(self) -> float:
@@ -66,6 +69,9 @@ class StepReport:
         a problem counts it, without static memory.
     received_bytes
         The most that messages which had arrived and were not taken yet held at once, besides.
+    message_bytes
+        The most that all messages held at once: received ones, those on their way to other ranks, and those between
+        two stages of this rank.
     step_s
         Seconds from the call to the loss.
     """
@@ -75,7 +81,13 @@ class StepReport:
     records: tuple[OpRecord, ...]
     peak_bytes: int
     received_bytes: int
+    message_bytes: int
     step_s: float
+
+    @property
+    def units_in_waits(self) -> int:
+        """How many weight units, or ranges of units, ran while the rank waited for a message."""
+        return sum(record.in_wait for record in self.records)
 
 
 def as_trace(schedule: Schedule, rows: Sequence[Sequence[OpRecord]], seconds_per_tick: float) -> Trace:

@@ -263,6 +263,7 @@ def _emulate_rank(rank: int, ranks: int, work: _Emulation) -> list[tuple[OpRecor
                     schedule,
                     seconds_per_tick=work.seconds_per_tick,
                     message_bytes=work.message_bytes,
+                    execution="static",
                 )
             )
             for schedule in work.schedules

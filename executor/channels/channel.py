@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from adaptpipe.solver import InputError
 
+from ..clock import sleep_until
 from ..errors import ConnectionLost, TransportError
 from ..programs.route import Route
 from .message import HEADER_WORDS, Message, TensorSpec, decode, encode, missing_words, nbytes
@@ -28,11 +29,18 @@ _TIMED_OUT = re.compile("timed out|time-?out", re.IGNORECASE)
 
 
 class Ledger:
-    """A count of bytes that several threads keep, with its peak."""
+    """A count of bytes that several threads keep, with its peak.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    whole
+        The ledger that this one is a part of, if any: it counts the same bytes.
+    """
+
+    def __init__(self, whole: Ledger | None = None) -> None:
         self.current = 0
         self.peak = 0
+        self._whole = whole
         self._lock = threading.Lock()
 
     def add(self, count: int) -> None:
@@ -40,9 +48,11 @@ class Ledger:
         with self._lock:
             self.current += count
             self.peak = max(self.peak, self.current)
+        if self._whole is not None:
+            self._whole.add(count)
 
     def reset_peak(self) -> None:
-        """Let the peak start again from what is held now."""
+        """Let the peak start again from what is held now; that of the whole is left."""
         with self._lock:
             self.peak = self.current
 
@@ -133,8 +143,12 @@ class Outgoing(_End):
             self._raise_error()
         self._sent.put((works, (*header, *payload), size))
 
-    def flush(self, timeout_s: float) -> None:
-        """Wait until everything has gone.
+    def has_room(self, capacity: int) -> bool:
+        """Tell whether fewer than `capacity` messages are in flight; never waits."""
+        return self._flying < capacity or self._error is not None
+
+    def flush(self, timeout_s: float, below: int = 1) -> None:
+        """Wait until everything has gone, or fewer than `below` messages are in flight.
 
         Raises
         ------
@@ -144,7 +158,7 @@ class Outgoing(_End):
             If the other rank is gone.
         """
         with self._changed:
-            done = self._changed.wait_for(lambda: self._error is not None or not self._flying, timeout_s)
+            done = self._changed.wait_for(lambda: self.has_room(below), timeout_s)
         self._raise_error()
         if not done:
             raise TransportError(
@@ -213,28 +227,51 @@ class Incoming(_End):
         self._number = 0
         self._expected: deque[int] = deque()
         self._arrived: dict[int, tuple[Message, float]] = {}
+        self._late_s: Mapping[int, float] = {}
         self.arrived_s = 0.0
         self._wanted: int | None = None
         self._closed = False
         super().__init__(route, peer, group, ledger, self._receive_all)
 
-    def begin(self, order: Sequence[int]) -> None:
-        """Say which micro-batches come next, in the order in which they are sent."""
+    def begin(self, order: Sequence[int], late_s: Mapping[int, float] | None = None) -> None:
+        """Say which micro-batches come next, in the order in which they are sent.
+
+        Messages of those in `late_s` count as arrived so many seconds after they have: a slow link, emulated.
+        """
         with self._changed:
             assert not self._expected, f"{self.route}: {list(self._expected)} of the step before have not arrived"
             assert not self._arrived, f"{self.route}: {list(self._arrived)} of the step before were not taken"
             assert len(set(order)) == len(order), f"{self.route}: {order} names a micro-batch twice"
             self._expected.extend(order)
+            self._late_s = late_s or {}
             self._changed.notify_all()
 
     def ready(self, microbatch: int) -> bool:
         """Tell whether `recv` would return at once; never waits."""
-        return microbatch in self._arrived or self._error is not None
+        if self._error is not None:
+            return True
+        arrived = self._arrived.get(microbatch)
+        return arrived is not None and arrived[1] <= time.perf_counter()
 
     def recv(self, microbatch: int, timeout_s: float) -> Message:
         """Take a message, waiting for it if need be.
 
         The tensors belong to the caller. Those that required grad at their sender are leaves that require grad.
+
+        Raises
+        ------
+        TransportError, ConnectionLost
+            As `wait`.
+        """
+        self.wait(microbatch, timeout_s)
+        with self._changed:
+            message, self.arrived_s = self._arrived.pop(microbatch)
+            self._changed.notify_all()
+        self._ledger.add(-nbytes(message))
+        return self._hand_over(message)
+
+    def wait(self, microbatch: int, timeout_s: float) -> float:
+        """Wait for a message, and leave it; tell when it arrived.
 
         Raises
         ------
@@ -248,17 +285,15 @@ class Incoming(_End):
             self._changed.notify_all()
             self._changed.wait_for(lambda: microbatch in self._arrived or self._error is not None, timeout_s)
             self._wanted = None
-            taken = self._arrived.pop(microbatch, None)
-            self._changed.notify_all()
-            if taken is None:
+            arrived = self._arrived.get(microbatch)
+            if arrived is None:
                 self._raise_error()
                 raise TransportError(
                     f"{self.route}: micro-batch {microbatch} has not arrived within {timeout_s:g} s; next to come: "
                     f"{list(self._expected)[:4]}"
                 )
-        message, self.arrived_s = taken
-        self._ledger.add(-nbytes(message))
-        return self._hand_over(message)
+        sleep_until(arrived[1])
+        return arrived[1]
 
     def close(self) -> bool:
         """End the thread if nothing is expected, else leave it to end with the process; tell which."""
@@ -283,11 +318,11 @@ class Incoming(_End):
                     return
                 microbatch = self._expected[0]
             message = self._receive(microbatch)
-            now = time.perf_counter()
+            arrived_s = time.perf_counter() + self._late_s.get(microbatch, 0.0)
             self._ledger.add(nbytes(message))
             with self._changed:
                 self._expected.popleft()
-                self._arrived[microbatch] = message, now
+                self._arrived[microbatch] = message, arrived_s
                 self._changed.notify_all()
             del message
 

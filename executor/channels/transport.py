@@ -20,15 +20,11 @@ import torch
 import torch.distributed as dist
 
 from ..crew import Crew
-from ..programs.route import Route
+from ..programs.route import WINDOW, Route
 from .channel import Incoming, Ledger, Outgoing
 from .message import Message
 
 _FOREVER = timedelta(days=1)  # gloo breaks the connection when it times out; the limits that count are ours
-
-
-WINDOW = 2
-"""How many received messages may wait in one channel."""
 
 
 class Transport:
@@ -40,8 +36,10 @@ class Transport:
         Bytes of messages received and not yet taken, now and at their peak.
     in_flight
         Bytes of messages sent and not yet gone. Their tensors may be held by the stages as well.
+    messages
+        Both together, and what else the rank counts as messages.
     arrived_s
-        When the message that `recv` gave last had arrived, by `time.perf_counter`; 0 before the first.
+        When the message that `recv` gave or `wait` saw last had arrived, by `time.perf_counter`; 0 before the first.
     """
 
     def __init__(
@@ -50,33 +48,50 @@ class Transport:
         incoming: Mapping[Route, Incoming],
         received: Ledger,
         in_flight: Ledger,
+        messages: Ledger,
         timeout_s: float,
         groups: Sequence[dist.ProcessGroup],
     ) -> None:
         self.received = received
         self.in_flight = in_flight
+        self.messages = messages
         self.arrived_s = 0.0
         self._outgoing = outgoing
         self._incoming = incoming
         self._timeout_s = timeout_s
         self._groups = groups
 
-    def begin(self, orders: Mapping[Route, Sequence[int]]) -> None:
+    def begin(
+        self, orders: Mapping[Route, Sequence[int]], late_s: Mapping[Route, Mapping[int, float]] | None = None
+    ) -> None:
         """Start a step: for each incoming route, the micro-batches in the order in which they are sent.
 
-        Routes that carry nothing in this step, as those of gradients in an evaluation, may be left out.
+        Routes that carry nothing in this step, as those of gradients in an evaluation, may be left out. `late_s` holds
+        back messages of some micro-batches: see `Incoming.begin`.
         """
         for route, order in orders.items():
             if route in self._incoming:
-                self._incoming[route].begin(order)
+                self._incoming[route].begin(order, None if late_s is None else late_s.get(route))
 
     def send(self, route: Route, microbatch: int, message: Message) -> None:
         """Send without waiting: see `Outgoing.send`."""
         self._outgoing[route].send(microbatch, message)
 
+    def has_room(self, route: Route, capacity: int) -> bool:
+        """Tell whether fewer than `capacity` messages of a route are in flight."""
+        return self._outgoing[route].has_room(capacity)
+
+    def make_room(self, route: Route, capacity: int) -> None:
+        """Wait until fewer than `capacity` messages of a route are in flight: see `Outgoing.flush`."""
+        self._outgoing[route].flush(self._timeout_s, capacity)
+
     def ready(self, route: Route, microbatch: int) -> bool:
         """Tell whether `recv` would return at once."""
         return self._incoming[route].ready(microbatch)
+
+    def wait(self, route: Route, microbatch: int) -> None:
+        """Wait until `recv` would return at once: see `Incoming.wait`."""
+        self.arrived_s = self._incoming[route].wait(microbatch, self._timeout_s)
 
     def recv(self, route: Route, microbatch: int) -> Message:
         """Take a message, waiting up to the transport's time-out: see `Incoming.recv`."""
@@ -127,7 +142,8 @@ def connect(
         The channels that begin or end at this rank.
     """
     me = dist.get_rank()
-    received, in_flight = Ledger(), Ledger()
+    messages = Ledger()
+    received, in_flight = Ledger(messages), Ledger(messages)
     outgoing: dict[Route, Outgoing] = {}
     incoming: dict[Route, Incoming] = {}
     groups: list[dist.ProcessGroup] = []
@@ -152,4 +168,4 @@ def connect(
             outgoing[route] = Outgoing(route, target, group, in_flight)
         else:
             incoming[route] = Incoming(route, source, group, received, window)
-    return Transport(outgoing, incoming, received, in_flight, timeout_s, groups)
+    return Transport(outgoing, incoming, received, in_flight, messages, timeout_s, groups)

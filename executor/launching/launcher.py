@@ -34,6 +34,7 @@ _HEARSAY_S = 2.0  # how long a rank's "connection closed" waits for a better exp
 _PRELOADED = [
     "adaptpipe.executor.launching.child",
     "adaptpipe.executor.running.pipeline",
+    "adaptpipe.executor.launching.warm",
     "torch.fx.experimental.symbolic_shapes",
 ]
 _MERCY_S = 2.0  # between SIGTERM and SIGKILL

@@ -26,7 +26,7 @@ from adaptpipe.solver import (
     Schedule,
 )
 
-from ..channels.transport import WINDOW
+from ..programs.route import WINDOW
 from ..running.pipeline import Loss, Pipeline
 from ..running.startup import device_of
 from ..weights import coverage
@@ -110,12 +110,14 @@ def measure(
         for parameter, _ in grads:
             parameter.grad = None
         if work is None:
-            with Pipeline(problem, _waves(problem, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
+            with Pipeline(
+                problem, _waves(problem, turn), stages, loss_fn, execution="static", timeout_s=timeout_s
+            ) as pipeline:
                 for _ in range(2):  # the first has never seen these stages
                     pipeline.step(batch, target)
                 work = _unit_work(placement, pipeline, units)
         cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
-        with Pipeline(cut, _waves(cut, turn), stages, loss_fn, timeout_s=timeout_s) as pipeline:
+        with Pipeline(cut, _waves(cut, turn), stages, loss_fn, execution="static", timeout_s=timeout_s) as pipeline:
             for step in range(steps + 1):
                 pipeline.step(batch, target)
                 if step:
@@ -146,6 +148,8 @@ def measure(
 def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
     """For each rank, bytes that messages may hold besides its ops: the windows of its receives, and as much in flight.
 
+    As much again for messages between two stages of the rank itself.
+
     Parameters
     ----------
     profile
@@ -156,10 +160,9 @@ def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
     reserve = [0] * placement.ranks
     for row in placement.stages:
         for stage, (here, there) in enumerate(pairwise(row)):
-            if here != there:
-                message = max(m.message for m in profile.parts[stage].measurements)
-                for rank in (here, there):  # one end sends activations and receives gradients, the other the reverse
-                    reserve[rank] += 2 * WINDOW * message
+            message = max(m.message for m in profile.parts[stage].measurements)
+            for rank in {here, there}:  # one end sends activations and receives gradients, the other the reverse
+                reserve[rank] += 2 * WINDOW * message
     return tuple(reserve)
 
 

@@ -5,11 +5,16 @@ and a message that an op waits for is let past a channel's receive window, so wh
 but its own instructions and the messages already sent. Such a network of processes gives the same result in every
 order of execution (Kahn, "The semantics of a simple language for parallel programming", 1974): if one run ends, all
 do; if it sticks, the ranks that are stuck wait for each other in a circle, which the error names.
+
+Where a rank has a memory limit, its sends do block, once as many of one route are on their way as its window holds. The
+argument stays the same, for room is a message that comes back. Where such windows are what a run sticks at, those that
+are full grow, as buffers do in Parks, "Bounded scheduling of process networks", 1995.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 
 from adaptpipe.solver import Kind, NoAnswerError, Op, Placement, Problem, Schedule
 from adaptpipe.solver.core.precedence import ROW, predecessors
@@ -18,7 +23,7 @@ from adaptpipe.solver.evaluate.simulate import op_inputs, require_fit
 from adaptpipe.solver.evaluate.structure import deadlock, malformed
 
 from .program import Instruction, Pass, Program, Receive, Run, Send
-from .route import Route
+from .route import WINDOW, Route
 
 _FORWARD = ROW[Kind.F]
 
@@ -59,11 +64,12 @@ def lower(problem: Problem, schedule: Schedule) -> Program:
         raise NoAnswerError(found[0].message)
     rows = _rows(schedule.placement, schedule.sizes, schedule.ops)
     program = Program(schedule.placement, schedule.sizes, rows, _unit_ticks(problem, schedule.sizes))
-    stuck = _stuck(program)
+    limited = {rank for rank, limit in enumerate(problem.memory.limit) if limit is not None}
+    stuck, windows = _run_dry(program, limited)
     if stuck is not None:
         before, _ = op_inputs(problem.instance(schedule.sizes), schedule)
         raise NoAnswerError(deadlock(schedule, before, schedule.table.offsets[:-1] + stuck).message)
-    return program
+    return replace(program, windows=windows)
 
 
 def forward_only(placement: Placement, sizes: Sequence[int]) -> Program:
@@ -78,7 +84,7 @@ def forward_only(placement: Placement, sizes: Sequence[int]) -> Program:
         for j in range(count):
             ops[placement.rank_of(stage, j, count)].append(Op(stage, Kind.F, j))
     program = Program(placement, tuple(sizes), _rows(placement, sizes, ops))
-    assert _stuck(program) is None, "a forward pass in one global order cannot stick"
+    assert _run_dry(program, ())[0] is None, "a forward pass in one global order cannot stick"
     return program
 
 
@@ -111,11 +117,19 @@ def _around(placement: Placement, count: int, op: Op) -> Iterable[Instruction]:
         yield Send(op, Route("F" if op.kind is Kind.F else "B", op.stage, receiver, here, there, direction))
 
 
-def _stuck(program: Program) -> list[int] | None:
-    """Run a program without data; None if it ends, else how many ops each rank has done when nothing moves."""
+def _run_dry(program: Program, limited: Container[int]) -> tuple[list[int] | None, dict[Route, int]]:
+    """Run a program without data, with windows for what ranks in `limited` send.
+
+    Returns
+    -------
+    tuple
+        None if it ends, else how many ops each rank has done when nothing moves; and the windows, as large as needed.
+    """
     stages, count = program.placement.stage_count, len(program.sizes)
     made: set[tuple[int, int, int]] = set()  # (row, stage, micro-batch) of the ops that have run
     sent: set[tuple[Route, int]] = set()
+    windows = {route: WINDOW for route in program.routes if route.source in limited}
+    waiting = dict.fromkeys(program.routes, 0)  # messages sent and not taken
     at, done = [0] * len(program.rows), [0] * len(program.rows)
     moved = True
 
@@ -130,7 +144,9 @@ def _stuck(program: Program) -> list[int] | None:
                     for row, stage in predecessors(op, stages)
                     if program.placement.rank_of(stage, op.microbatch, count) == rank
                 )
-            case _:
+            case Send(_, route):
+                return waiting[route] < WINDOW + windows.get(route, len(program.sizes))
+            case Pass():
                 return True
 
     while moved:
@@ -142,10 +158,19 @@ def _stuck(program: Program) -> list[int] | None:
                 match instruction:
                     case Send(op, route):
                         sent.add((route, op.microbatch))
+                        waiting[route] += 1
+                    case Receive(_, route):
+                        waiting[route] -= 1
                     case Run(op):
                         done[rank] += 1
                         if op.kind is not Kind.W:
                             made.add((ROW[op.kind], op.stage, op.microbatch))
-                    case _:
+                    case Pass():
                         pass
-    return None if all(at[rank] == len(row) for rank, row in enumerate(program.rows)) else done
+        if not moved:
+            blocked = (row[place] for place, row in zip(at, program.rows, strict=True) if place < len(row))
+            for instruction in blocked:
+                if isinstance(instruction, Send):
+                    windows[instruction.route] += 1
+                    moved = True
+    return None if all(at[rank] == len(row) for rank, row in enumerate(program.rows)) else done, windows

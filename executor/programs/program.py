@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from adaptpipe.solver import Kind, Op, Placement
@@ -73,12 +73,16 @@ class Program:
     unit_ticks
         For each stage and micro-batch, the ticks of each unit of its weight gradient; empty where nothing trains.
         A rank needs those of its own stages, so they are not in the fingerprint.
+    windows
+        For each route from a rank with a memory limit, how many messages may be on their way: a further one waits until
+        the other rank makes room, which it does whatever its ops meet; `lower` proves it. Other routes have none.
     """
 
     placement: Placement
     sizes: tuple[int, ...]
     rows: tuple[tuple[Instruction, ...], ...]
     unit_ticks: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    windows: Mapping[Route, int] = field(default_factory=dict)
 
     @cached_property
     def orders(self) -> dict[Route, tuple[int, ...]]:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+WINDOW = 2
+"""Messages of one route that may wait at either end: received and not yet taken, or, under a memory limit, sent and not
+yet received."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:

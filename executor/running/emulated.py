@@ -11,7 +11,7 @@ import ctypes
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,18 +20,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from adaptpipe.solver import InputError, Kind, Op, Problem, Schedule
-from adaptpipe.solver.evaluate.simulate import op_bytes, op_ticks
+from adaptpipe.solver.evaluate.noise import Noise
 
 from ..channels.message import Message
+from ..clock import sleep_until
 from ..crew import Crew
-from ..programs.lowering import lower
-from ..programs.program import Program
+from .memory import MemoryRule
+from .plan import ExecutionMode, Plan
+from .prices import Prices
 from .session import Session
 from .startup import agree, check_world
-
-_SPUN_S = 40e-6
-"""Of an op, the seconds at its end that are not slept: what a sleep takes too long (30 us in the median with the least
-timer slack, measured with 2 ranks to a core) would delay every op."""
 
 _SET_TIMERSLACK = 29  # of Linux's prctl(2)
 
@@ -63,10 +61,7 @@ class Device:
         start = max(self._free_s, arrived_s)
         self._free_s = end = start + seconds
         self.times.append((start, end))
-        if (left := end - time.perf_counter() - _SPUN_S) > 0:
-            time.sleep(left)
-        while time.perf_counter() < end:
-            pass
+        sleep_until(end)
 
 
 class EmulatedRunner:
@@ -80,20 +75,18 @@ class EmulatedRunner:
         Its number.
     last
         Whether it is the last stage, which returns a loss (0) instead of a message.
-    nbytes
-        Bytes that each op leaves held once it has ended, less those before: negative where it frees.
+    prices
+        The bytes that ops hold.
     message
         What it sends, forward and back.
     """
 
-    def __init__(
-        self, run: Callable[[Op], None], stage: int, last: bool, nbytes: Mapping[Op, int], message: Tensor
-    ) -> None:
+    def __init__(self, run: Callable[[Op], None], stage: int, last: bool, prices: Prices, message: Tensor) -> None:
         self.stage = stage
         self._spend = run
         self._outputs: Message = (torch.zeros(()) if last else message,)
         self._gradients: Message = () if stage == 0 else (message,)
-        self._nbytes = nbytes
+        self._prices = prices
         self._held: dict[int, int] = {}
 
     @property
@@ -139,7 +132,7 @@ class EmulatedRunner:
         """Nothing to give back."""
 
     def _run(self, op: Op) -> None:
-        self._held[op.microbatch] = self._held.get(op.microbatch, 0) + self._nbytes[op]
+        self._held[op.microbatch] = self._held.get(op.microbatch, 0) + self._prices.kept(op)
         self._spend(op)
 
 
@@ -155,6 +148,12 @@ class EmulatedPipeline(Session):
         What to run; B's, W's of some units and unequal micro-batches may all be in it.
     seconds_per_tick
         How long a tick of the problem takes here.
+    execution
+        "adaptive" or "static"; see `Pipeline`.
+    noise
+        Ops take what they take in its scenarios, and messages are held back. Step n meets scenario n.
+    memory
+        "enforce" or "report"; see `Pipeline`.
     message_bytes
         Size of every message. Message times are this machine's, whatever the problem's links say.
     timeout_s
@@ -176,37 +175,40 @@ class EmulatedPipeline(Session):
             records = pipeline.report.records
     """
 
+    _slowed = False
+
     def __init__(
         self,
         problem: Problem,
         schedule: Schedule,
         *,
         seconds_per_tick: float,
+        execution: ExecutionMode = "adaptive",
+        noise: Noise | None = None,
+        memory: MemoryRule = "enforce",
         message_bytes: int = 1 << 16,
         timeout_s: float = 60.0,
     ) -> None:
         crew = Crew.of()
 
-        def prepare() -> Program:
+        def prepare() -> Plan:
             check_emulation(seconds_per_tick, message_bytes)
-            program = lower(problem, schedule)
-            check_world(program.placement, crew)
-            return program
+            check_world(schedule.placement, crew)
+            return Plan.of(problem, schedule, execution, memory)
 
-        program = agree(prepare, lambda program: program.fingerprint)
-        instance = problem.instance(schedule.sizes)
-        ops = [op for row in schedule.ops for op in row]
-        taken, _, freed = op_bytes(instance, schedule)
+        plan = agree(prepare, lambda plan: plan.fingerprint)
+        program, prices = plan.program, Prices(problem.instance(schedule.sizes))
         self._device = Device()
-        self._seconds = dict(zip(ops, (op_ticks(instance, schedule) * seconds_per_tick).tolist(), strict=True))
-        nbytes = dict(zip(ops, (taken - freed).tolist(), strict=True))
+        self._before: Op | None = None  # the op that has run last, if ranges of one W can go on
         message = torch.zeros(message_bytes, dtype=torch.uint8)
         last = program.placement.stage_count - 1
         runners = {
-            stage: EmulatedRunner(self._spend, stage, stage == last, nbytes, message)
+            stage: EmulatedRunner(self._spend, stage, stage == last, prices, message)
             for _, stage in program.placement.held[crew.rank]
         }
-        super().__init__(program, crew, schedule, runners, seconds_per_tick=seconds_per_tick, timeout_s=timeout_s)
+        super().__init__(
+            plan, crew, runners, seconds_per_tick=seconds_per_tick, noise=noise, memory=memory, timeout_s=timeout_s
+        )
 
     def step(self) -> None:
         """Run one step, after a barrier; its times are in `report`.
@@ -223,7 +225,7 @@ class EmulatedPipeline(Session):
         self._ensure_usable()
         count = len(self._program.sizes)
         with _quiet():
-            execution = self._begin(self._program, ((),) * count, (None,) * count)
+            execution = self._training(((),) * count, (None,) * count)
             with self._guard():
                 dist.barrier()
             begin = time.perf_counter()
@@ -236,7 +238,9 @@ class EmulatedPipeline(Session):
         )
 
     def _spend(self, op: Op) -> None:
-        self._device.run(self._seconds[op], self._transport.arrived_s)
+        self._device.run(self._disturbance.seconds(op, self._before), self._transport.arrived_s)
+        if self._floating is not None:
+            self._before = op
 
 
 def check_emulation(seconds_per_tick: float, message_bytes: int) -> None:

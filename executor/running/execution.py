@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -12,40 +12,17 @@ from torch.profiler import record_function
 
 from adaptpipe.solver import Kind, Op
 
+from ..channels.channel import Ledger
 from ..channels.message import Message, nbytes
 from ..channels.transport import Transport
-from ..programs.program import Pass, Program, Receive, Run, Send
+from ..programs.program import Instruction, Pass, Program, Receive, Run, Send
 from ..report import OpRecord
-from .runner import detached
-
-
-class Runner(Protocol):
-    """What runs the ops of one stage: see `StageRunner`, which does so for real."""
-
-    @property
-    def held_bytes(self) -> int: ...
-
-    def held_by(self, microbatch: int) -> int: ...
-
-    def forward(
-        self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
-    ) -> Message: ...
-
-    def outputs(self, inputs: Message, target: object, weight: float) -> Message: ...
-
-    def backward(self, microbatch: int, gradients: Message | None, split: bool) -> Message: ...
-
-    def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None: ...
-
-    def assert_done(self) -> None: ...
-
-    def clear(self) -> None: ...
-
-    def close(self) -> None: ...
+from .memory import Account
+from .runner import Runner, detached
 
 
 class Execution:
-    """One step, or one evaluation, of one rank.
+    """One step, or one evaluation, of one rank: the ops in the schedule's order.
 
     Parameters
     ----------
@@ -57,6 +34,10 @@ class Execution:
         The rank's channels, which have been told what to expect.
     inputs, targets
         For each micro-batch, its rows of the batch and of the target, where the rank needs them; else empty.
+    account
+        The bytes that the rank holds; None where ops hold nothing, in an evaluation.
+    added_s
+        Seconds by which each op is made longer.
 
     Attributes
     ----------
@@ -68,8 +49,6 @@ class Execution:
         The ops that have run.
     samples
         Of the batch.
-    peak_bytes
-        The most that the stages have held at once.
     """
 
     def __init__(
@@ -80,8 +59,13 @@ class Execution:
         transport: Transport,
         inputs: Sequence[Message],
         targets: Sequence[object],
+        account: Account | None = None,
+        added_s: Callable[[Op], float] | None = None,
     ) -> None:
-        self._instructions = program.rows[rank]
+        self._steps: dict[Op, tuple[Instruction, ...]] = {
+            op: tuple(around) for op, around in groupby(program.rows[rank], lambda instruction: instruction.op)
+        }
+        self._windows = program.windows
         self._sizes = program.sizes
         self.samples = sum(program.sizes)
         self._last = program.placement.stage_count - 1
@@ -90,21 +74,33 @@ class Execution:
         self._transport = transport
         self._inputs = list(inputs)
         self._targets = list(targets)
-        self._arrived: dict[tuple[bool, int, int], Message] = {}  # by whether forward, receiver and micro-batch
+        # Messages not used yet, of other ranks and of this one: by whether forward, receiver and micro-batch.
+        self._arrived: dict[tuple[bool, int, int], Message] = {}
+        self._passed: dict[tuple[bool, int, int], Message] = {}
+        self._passed_bytes = Ledger(transport.messages)
+        self._asked_s: dict[Op, float] = {}
         self._calls: dict[Op, tuple[float, float]] = {}  # when an op's message was asked for, and when it had arrived
         self._made: Message = ()
+        self._account = account
+        self._added_s = added_s
+        self._in_wait = False
         self.at: Op | None = None
         self.loss: Tensor | None = None
         self.records: list[OpRecord] = []
-        self.peak_bytes = 0
 
     def run(self) -> None:
-        """Follow the instructions to their end."""
-        for instruction in self._instructions:
-            op = self.at = instruction.op
+        """Run every op."""
+        for op, instructions in self._steps.items():
+            self._follow(op, instructions)
+        self.at = None
+
+    def _follow(self, op: Op, instructions: Sequence[Instruction]) -> None:
+        """Run an op, with the messages before and after it."""
+        self.at = op
+        for instruction in instructions:
             match instruction:
                 case Receive(_, route):
-                    asked = time.perf_counter()
+                    asked = self._asked_s.pop(op, time.perf_counter())
                     message = self._transport.recv(route, op.microbatch)
                     self._arrived[op.kind is Kind.F, op.stage, op.microbatch] = message
                     self._calls[op] = asked, self._transport.arrived_s
@@ -112,15 +108,21 @@ class Execution:
                 case Run():
                     self._run(op)
                 case Send(_, route):
+                    if route in self._windows:
+                        self._transport.make_room(route, self._windows[route])
                     self._transport.send(route, op.microbatch, self._made)
                     self._made = ()
                 case Pass(_, receiver):
-                    self._arrived[op.kind is Kind.F, receiver, op.microbatch] = self._made
+                    self._passed_bytes.add(nbytes(self._made))
+                    self._passed[op.kind is Kind.F, receiver, op.microbatch] = self._made
                     self._made = ()
-        self.at = None
 
     def _run(self, op: Op) -> None:
-        runner = self._runners[op.stage]
+        runner, account = self._runners[op.stage], self._account
+        before = 0
+        if account is not None:
+            before = account.ops_bytes
+            account.require(op)
         start, busy = time.perf_counter(), time.thread_time()
         with record_function(str(op)):
             match op.kind:
@@ -130,16 +132,28 @@ class Execution:
                     runner.weights(op.microbatch, op.units)
                 case _:
                     self._made = self._backward(op, runner)
+            if self._added_s is not None:
+                time.sleep(self._added_s(op))
         end, busy = time.perf_counter(), time.thread_time() - busy
         held = runner.held_by(op.microbatch)
-        # Looking after each op is enough: while I runs, the larger of what was held before and after counts.
-        self.peak_bytes = max(self.peak_bytes, sum(each.held_bytes for each in self._runners.values()))
+        if account is not None:
+            # Looking after each op is enough: while I runs, the larger of what was held before and after counts.
+            account.ran(op, before)
         asked, arrived = self._calls.pop(op, (None, None))
-        self.records.append(OpRecord(op, start, end, held, nbytes(self._made), busy, asked, arrived))
+        self.records.append(OpRecord(op, start, end, held, nbytes(self._made), busy, asked, arrived, self._in_wait))
+
+    def _take(self, op: Op) -> Message:
+        """The message that an op needs."""
+        key = (op.kind is Kind.F, op.stage, op.microbatch)
+        if key in self._arrived:
+            return self._arrived.pop(key)
+        message = self._passed.pop(key)
+        self._passed_bytes.add(-nbytes(message))
+        return message
 
     def _forward(self, op: Op, runner: Runner) -> Message:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last
-        inputs = self._inputs[j] if is_batch else self._arrived.pop((True, op.stage, j))
+        inputs = self._inputs[j] if is_batch else self._take(op)
         target = self._targets[j] if is_last else None
         weight = self._sizes[j] / self.samples
         if torch.is_grad_enabled():
@@ -155,5 +169,5 @@ class Execution:
         return ()
 
     def _backward(self, op: Op, runner: Runner) -> Message:
-        gradients = self._arrived.pop((False, op.stage, op.microbatch)) if op.stage < self._last else None
+        gradients = self._take(op) if op.stage < self._last else None
         return runner.backward(op.microbatch, gradients, split=op.kind is Kind.I)

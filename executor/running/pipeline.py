@@ -12,15 +12,17 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import InputError, Problem, Schedule
 from adaptpipe.solver.core.problem import SECONDS
+from adaptpipe.solver.evaluate.noise import Noise
 
 from ..channels.message import Message
 from ..crew import Crew
 from ..gradients.norm import global_norm, scale
 from ..gradients.reduction import Reducer
 from ..gradients.ties import Copy, Tie, check_declared, find_ties
-from ..programs.lowering import forward_only, lower
+from ..programs.lowering import forward_only
 from ..programs.program import Program
-from .execution import Execution
+from .memory import MemoryRule
+from .plan import ExecutionMode, Plan
 from .rows import as_inputs, cut, evaluation_sizes
 from .runner import Loss, StageRunner
 from .session import Session
@@ -53,6 +55,16 @@ class Pipeline(Session):
         Parameters that stages share: of each its copies as (stage, name), on any ranks. They start with the values of
         the first stage's copy, and each gets the sum of all copies' gradients, to the bit the same, so that like
         optimizers keep them equal. A parameter object that two stages of a rank have in common is tied without.
+    execution
+        "adaptive": F, I and B in the schedule's order, and weight units when messages are waited for or memory is
+        needed, as the problem's prices make it wise; "static": every op in the schedule's order.
+    unit_time_s
+        Seconds that a unit of weight gradient should take at most, so that no wait is overrun by more: the problem's
+        units are cut further where they take longer. None: they are as they are.
+    noise
+        Disturbs the steps: ops sleep after they have run, messages are held back. Step n meets its scenario n.
+    memory
+        "enforce": no op may pass the rank's memory limit, as measured; "report": bytes are only measured.
     timeout_s
         Seconds that a rank waits for a message before it gives up.
 
@@ -62,7 +74,8 @@ class Pipeline(Session):
         On every rank, if the schedule cannot be run, or differs between ranks, or if a rank has other stages than the
         schedule's placement says, or wrapped ones, or copies of a parameter that are not alike.
     NoAnswerError
-        On every rank, if the schedule is invalid, or its ranks would wait for each other for ever.
+        On every rank, if the schedule is invalid, or could pass a memory limit, or if its ranks would wait for each
+        other for ever.
 
     Examples
     --------
@@ -85,28 +98,35 @@ class Pipeline(Session):
         *,
         mesh: DeviceMesh | None = None,
         tied: Iterable[Sequence[Copy]] = (),
+        execution: ExecutionMode = "adaptive",
+        unit_time_s: float | None = None,
+        noise: Noise | None = None,
+        memory: MemoryRule = "enforce",
         timeout_s: float = 60.0,
     ) -> None:
-        declared = tuple(tuple(copies) for copies in tied)
+        tick_s, declared = float(SECONDS[problem.unit]), tuple(tuple(copies) for copies in tied)
 
-        def prepare() -> tuple[Program, Crew]:
-            crew, program = Crew.of(mesh), lower(problem, schedule)
-            check_stages(program.placement, crew, stages)
-            check_declared(program.placement, stages, declared)
-            return program, crew
+        def prepare() -> tuple[Plan, Crew]:
+            crew = Crew.of(mesh)
+            plan = Plan.of(problem, schedule, execution, memory, None if unit_time_s is None else unit_time_s / tick_s)
+            check_stages(schedule.placement, crew, stages)
+            check_declared(schedule.placement, stages, declared)
+            return plan, crew
 
-        program, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}")
+        plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}")
+        program = plan.program
         last = program.placement.stage_count - 1
         self._stages = {
             stage: StageRunner(stage, module, loss_fn if stage == last else None, program.unit_ticks[stage])
             for stage, module in sorted(stages.items())
         }
         super().__init__(
-            program,
+            plan,
             crew,
-            schedule,
             self._stages,
-            seconds_per_tick=float(SECONDS[problem.unit]),
+            seconds_per_tick=tick_s,
+            noise=noise,
+            memory=memory,
             timeout_s=timeout_s,
             device=device_of(stages),
         )
@@ -159,7 +179,7 @@ class Pipeline(Session):
         """
         begin = time.perf_counter()
         self._ensure_usable()
-        execution = self._start(self._program, batch, target)
+        execution = self._training(*self._cut(self._program, batch, target))
         self._reducer.begin()
         for runner in self._stages.values():
             runner.begin(len(self._program.sizes), self._reducer.complete)
@@ -195,7 +215,8 @@ class Pipeline(Session):
             chosen = [evaluation_sizes(batch, sizes, max(self._program.sizes))]
         with self._guard():
             dist.broadcast_object_list(chosen, src=self._crew.members[self._first_rank], group=self._crew.group)
-        execution = self._start(forward_only(self._program.placement, chosen[0]), batch, target)
+        program = forward_only(self._program.placement, chosen[0])
+        execution = self._evaluation(program, *self._cut(program, batch, target))
         with self._guard(execution), torch.no_grad():
             execution.run()
             return self._end(execution)
@@ -258,7 +279,8 @@ class Pipeline(Session):
     def _settle(self) -> None:
         self._reducer.finish(self._timeout_s)
 
-    def _start(self, program: Program, batch: object, target: object) -> Execution:
+    def _cut(self, program: Program, batch: object, target: object) -> tuple[tuple[Message, ...], tuple[object, ...]]:
+        """The rows of every micro-batch, where this rank needs them."""
         inputs: tuple[Message, ...] = ()
         targets: tuple[object, ...] = ()
         if self._crew.rank == self._first_rank:
@@ -267,4 +289,4 @@ class Pipeline(Session):
             inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
         if self._crew.rank == self._loss_rank:
             targets = cut("target", target, program.sizes)
-        return self._begin(program, inputs, targets)
+        return inputs, targets

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,31 @@ from .startup import device_of
 
 Loss = Callable[..., Tensor]
 """Takes the last stage's output and the target; gives the mean loss over the micro-batch's samples, a scalar."""
+
+
+class Runner(Protocol):
+    """What runs the ops of one stage: see `StageRunner`, which does so for real."""
+
+    @property
+    def held_bytes(self) -> int: ...
+
+    def held_by(self, microbatch: int) -> int: ...
+
+    def forward(
+        self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
+    ) -> Message: ...
+
+    def outputs(self, inputs: Message, target: object, weight: float) -> Message: ...
+
+    def backward(self, microbatch: int, gradients: Message | None, split: bool) -> Message: ...
+
+    def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None: ...
+
+    def assert_done(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

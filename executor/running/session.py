@@ -12,7 +12,9 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
-from adaptpipe.solver import InputError, Schedule
+from adaptpipe.solver import InputError
+from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver.floating import Floater
 from adaptpipe.solver.traces.writing import save_trace
 
 from ..channels.message import Message
@@ -21,49 +23,66 @@ from ..crew import Crew
 from ..failures import blame
 from ..programs.program import Program
 from ..report import OpRecord, StepReport, as_trace
-from .execution import Execution, Runner
+from .adaptive import AdaptiveExecution
+from .disturbance import Disturbance
+from .execution import Execution
+from .memory import Account, MemoryRule
+from .plan import Plan
+from .runner import Runner
 
 
 class Session:
     """The part of a pipeline that does not know what its ops compute.
 
+    Attributes
+    ----------
+    _slowed
+        Whether ops are made longer by sleeping after them; not where their time is known and includes the noise.
+
     Parameters
     ----------
-    program
+    plan
         What all processes have agreed on.
     crew
         The processes, of the default group.
-    schedule
-        What it was made of.
     runners
         This rank's stages.
     seconds_per_tick
         How long a tick of the plan is to take.
+    noise
+        What disturbs the steps; step n meets its scenario n.
+    memory
+        What is done about the rank's memory limit.
     timeout_s
         Seconds that a rank waits for a message before it gives up.
     device
         Where the stages are; None is the CPU.
     """
 
+    _slowed = True
+
     def __init__(
         self,
-        program: Program,
+        plan: Plan,
         crew: Crew,
-        schedule: Schedule,
         runners: Mapping[int, Runner],
         *,
         seconds_per_tick: float,
+        noise: Noise | None,
+        memory: MemoryRule,
         timeout_s: float,
         device: torch.device | None = None,
     ) -> None:
-        self._program = program
         self._crew = crew
-        self._schedule = schedule
+        self._program = program = plan.program
+        self._schedule, self._floating = plan.schedule, plan.floating
         self._seconds_per_tick = seconds_per_tick
+        self._disturbance = Disturbance(noise, plan.problem.instance(program.sizes), seconds_per_tick)
         self._runners = runners
         self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
         self._transport = connect(crew, program.routes, timeout_s=timeout_s, device=device)
+        self._account = Account(plan.problem, program.sizes, crew.rank, runners, self._transport.messages, memory)
         self._steps = 0
         self._report: StepReport | None = None
         self._failed = self._closed = False
@@ -119,12 +138,25 @@ class Session:
                 runner.close()
             self._transport.close()
 
-    def _begin(self, program: Program, inputs: tuple[Message, ...], targets: tuple[object, ...]) -> Execution:
+    def _evaluation(self, program: Program, inputs: tuple[Message, ...], targets: tuple[object, ...]) -> Execution:
+        """An execution of a program without backward."""
         self._transport.begin(program.orders)
         return Execution(program, self._crew.rank, self._runners, self._transport, inputs, targets)
 
+    def _training(self, inputs: tuple[Message, ...], targets: tuple[object, ...]) -> Execution:
+        """An execution of the schedule, in the noise of the next step."""
+        program, noise = self._program, self._disturbance
+        noise.begin(self._steps)
+        self._transport.begin(program.orders, noise.late_s(program, self._crew.rank))
+        parts = program, self._crew.rank, self._runners, self._transport, inputs, targets, self._account
+        added_s = noise.added_s if self._slowed and not noise.silent else None
+        if self._floating is None:
+            return Execution(*parts, added_s)
+        return AdaptiveExecution(*parts, added_s, Floater(self._floating, self._crew.rank), self._seconds_per_tick)
+
     def _train(self, execution: Execution, begin: float) -> float:
         """Run a step that began at the time `begin`, and keep its report."""
+        self._account.begin()
         self._transport.received.reset_peak()
         with self._guard(execution), torch.enable_grad():
             execution.run()
@@ -133,8 +165,9 @@ class Session:
             step=self._steps,
             loss=loss,
             records=tuple(execution.records),
-            peak_bytes=execution.peak_bytes,
+            peak_bytes=self._account.peak_bytes,
             received_bytes=self._transport.received.peak,
+            message_bytes=self._transport.messages.peak,
             step_s=time.perf_counter() - begin,
         )
         self._steps += 1

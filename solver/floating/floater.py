@@ -56,7 +56,7 @@ class Floater:
         """Whether everything has run."""
         return self.awaited is None and int(self._y.ran[self._rank]) == len(self._units)
 
-    def next(self, now: float, arrived: bool) -> Op | None:
+    def next(self, now: float, arrived: bool, held: int | None = None) -> Op | None:
         """What to run now.
 
         Parameters
@@ -65,14 +65,19 @@ class Floater:
             Ticks since the step began.
         arrived
             Whether all that `awaited` needs is there; of no matter when that is None.
+        held
+            Bytes that the rank holds, static memory included, as measured; None: as planned.
 
         Returns
         -------
         Op | None
-            None: wait until the message of `awaited` is there, then ask again. Never None when it is there.
+            None: wait until the message of `awaited` is there, then ask again. Never None when it is there, unless
+            more is held than planned and no unit is left that would free any of it.
         """
         assert self._running is None, "an op is running"
         assert not self.done, "everything has run"
+        if held is not None:
+            self._y.held[self._rank] = held
         began = round(now * self._parts)
         piece = int(kernel.choose(self._x, self._y, self._rank, began, arrived))
         if piece == kernel.WAIT:

@@ -19,7 +19,7 @@ MESSAGE_BYTES = 4096
 
 
 def pipeline_of(case: Case) -> EmulatedPipeline:
-    return EmulatedPipeline(*case, seconds_per_tick=TICK_S, message_bytes=MESSAGE_BYTES)
+    return EmulatedPipeline(*case, seconds_per_tick=TICK_S, message_bytes=MESSAGE_BYTES, execution="static")
 
 
 def step_all(rank: int, world: int, cases: Sequence[Case]) -> list[StepReport]:

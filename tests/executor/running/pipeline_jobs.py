@@ -40,7 +40,8 @@ def _compare(rank: int, case: Case) -> tuple[float, float]:
     count = case.schedule.placement.stage_count
     model = SETS[case.model](count, sum(case.schedule.sizes))
     mine = own(rank, case.schedule, model)
-    with Pipeline(case.problem, case.schedule, mine, model.loss_fn) as pipeline:
+    # The problems' bytes are not the models'.
+    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, memory="report") as pipeline:
         loss = pipeline.step(model.batch, model.target)
     if case.model == "gpt":
         whole = gpt_whole(count)
@@ -128,7 +129,7 @@ def only_where_needed(rank: int, world: int, case: Case) -> float:
 
 def step_report(rank: int, world: int, case: Case) -> StepReport:
     model, mine, _ = _prepare(rank, case)
-    with Pipeline(case.problem, case.schedule, mine, model.loss_fn) as pipeline:
+    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, execution="static") as pipeline:
         for _ in range(2):
             pipeline.step(model.batch, model.target)
     assert not any("forward" in module.__dict__ for stage in mine.values() for module in stage.modules())

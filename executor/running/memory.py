@@ -1,0 +1,132 @@
+"""The bytes that a rank holds, as measured, against its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from adaptpipe.solver import Kind, Op, Problem
+from adaptpipe.solver.core.problem import price
+from adaptpipe.solver.evaluate.limits import in_unit
+
+from ..channels.channel import Ledger
+from ..errors import MemoryLimitError
+from .runner import Runner
+
+MemoryRule = Literal["enforce", "report"]
+"""What is done about a rank's memory limit: no op may pass it; or bytes are measured, and nothing follows from them."""
+
+
+class Account:
+    """What one rank holds: its ops by measure, its messages by measure, and its static memory as planned.
+
+    Messages count where they are more than `memory.reserve` set aside for them. A problem without a reserve says
+    nothing of messages; then they are measured and do not count.
+
+    Parameters
+    ----------
+    problem, sizes
+        Static memory, reserve, limit, and what ops are planned to take for micro-batches of these sizes.
+    rank
+        Whose.
+    runners
+        The rank's stages.
+    messages
+        Counts the bytes of its messages.
+    rule
+        Whether the limit counts.
+
+    Attributes
+    ----------
+    peak_bytes
+        The most that ops have held at once, since `begin`.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        sizes: Sequence[int],
+        rank: int,
+        runners: Mapping[int, Runner],
+        messages: Ledger,
+        rule: MemoryRule,
+    ) -> None:
+        self._memory, self._sizes, self._rank = problem.memory, sizes, rank
+        self._limit = problem.memory.limit[rank] if rule == "enforce" else None
+        self._reserve = problem.memory.reserve[rank]
+        self._static = problem.static_bytes(rank)
+        self._runners, self._messages = runners, messages
+        self._grown: dict[tuple[int, Kind, int], int] = {}  # by stage, kind and size: the most that an op added
+        self.peak_bytes = 0
+
+    def begin(self) -> None:
+        """Start a step."""
+        self.peak_bytes = 0
+        self._messages.reset_peak()
+
+    @property
+    def ops_bytes(self) -> int:
+        """Bytes that ops hold now."""
+        return sum(runner.held_bytes for runner in self._runners.values())
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit that counts."""
+        return self._limit is not None
+
+    def held(self, op: Op | None) -> int:
+        """Bytes held now, static memory included, and what `op` was seen to add beyond what it is planned to."""
+        extra = 0 if op is None else self._growth(op) - self._planned(op)
+        over = max(0, self._messages.current - self._reserve) if self._reserve else 0
+        return self._static + self.ops_bytes + over + extra
+
+    def require(self, op: Op) -> None:
+        """Check that an op which is about to run fits.
+
+        Raises
+        ------
+        MemoryLimitError
+            If not.
+        """
+        if self._limit is not None and op.kind is not Kind.W:
+            self._check(op, self.held(op) + self._planned(op), "would hold")
+
+    def ran(self, op: Op, before: int) -> None:
+        """Note that an op has run; `before` is what ops held before it.
+
+        Raises
+        ------
+        MemoryLimitError
+            If the rank holds more than its limit.
+        """
+        now = self.ops_bytes
+        self.peak_bytes = max(self.peak_bytes, now)
+        if self._limit is not None and op.kind is not Kind.W:
+            key = (op.stage, op.kind, self._sizes[op.microbatch])
+            self._grown[key] = max(self._grown.get(key, 0), now - before)
+            self._check(op, self.held(None), "holds")
+
+    def _planned(self, op: Op) -> int:
+        """Bytes that the plan lets an op take, or hold while it runs."""
+        size = self._sizes[op.microbatch]
+        activation = price(self._memory.activation[op.stage], size)
+        if op.kind is Kind.F:
+            return activation
+        return max(0, price(self._memory.retained[op.stage], size) - activation) if op.kind is Kind.I else 0
+
+    def _growth(self, op: Op) -> int:
+        """What an op may add, as planned or as seen before."""
+        planned = self._planned(op)
+        return max(planned, self._grown.get((op.stage, op.kind, self._sizes[op.microbatch]), planned))
+
+    def _check(self, op: Op, needed: int, verb: str) -> None:
+        if self._limit is None or needed <= self._limit:
+            return
+        unit, messages = self._memory.unit, self._messages.current
+        counted = max(self._reserve, messages) if self._reserve else 0
+        raise MemoryLimitError(
+            f"with {op} rank {self._rank} {verb} {in_unit(needed, unit)}, above memory.limit = "
+            f"{in_unit(self._limit, unit)}: {in_unit(self._static - self._reserve, unit)} static as planned, "
+            f"{in_unit(counted, unit)} for messages (reserve {in_unit(self._reserve, unit)}), the rest measured; "
+            'profile the model again, raise the limit or the reserve, or give memory="report"'
+        )

@@ -1,0 +1,84 @@
+"""What ranks agree on before the first message: instructions, and how weight units may float."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, simulate
+from adaptpipe.solver.evaluate.limits import over_limit
+from adaptpipe.solver.floating import FloatingPlan
+
+from ..programs.lowering import lower
+from ..programs.program import Program
+from ..programs.units import finer
+from .memory import MemoryRule
+
+ExecutionMode = Literal["adaptive", "static"]
+"""Whether weight units float, or every op runs in the schedule's order."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule that can be run. Made by `Plan.of`.
+
+    Parameters
+    ----------
+    problem, schedule
+        What is run: those given, or the same with finer weight units.
+    program
+        The schedule's instructions.
+    floating
+        How the units may float; None in static execution.
+    """
+
+    problem: Problem
+    schedule: Schedule
+    program: Program
+    floating: FloatingPlan | None
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        schedule: Schedule,
+        execution: ExecutionMode,
+        memory: MemoryRule = "enforce",
+        unit_ticks: float | None = None,
+    ) -> Plan:
+        """Prepare a schedule.
+
+        Parameters
+        ----------
+        problem, schedule
+            What to run.
+        execution, memory
+            How.
+        unit_ticks
+            Ticks that a weight unit may take; None: the units stay as they are.
+
+        Raises
+        ------
+        InputError
+            If an argument is out of range, or the schedule is for another shape.
+        NoAnswerError
+            If the schedule is invalid, cannot end, or can pass a memory limit that is enforced.
+        """
+        for name, value, known in (("execution", execution, ExecutionMode), ("memory", memory, MemoryRule)):
+            if value not in get_args(known):
+                raise InputError(f"{name} = {value!r}: is none of {', '.join(get_args(known))}")
+        if unit_ticks is not None:
+            problem, schedule = finer(problem, schedule, unit_ticks)
+        if memory == "report":
+            problem = replace(problem, memory=replace(problem.memory, limit=(None,) * problem.ranks))
+        program = lower(problem, schedule)
+        if execution == "adaptive":
+            return cls(problem, schedule, program, FloatingPlan.of(problem, schedule))
+        if problem.limited and (over := over_limit(simulate(problem, schedule))):
+            raise NoAnswerError(over[0].message)
+        return cls(problem, schedule, program, None)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything that ranks must agree on before the first message."""
+        return self.program.fingerprint
