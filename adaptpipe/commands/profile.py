@@ -32,13 +32,10 @@ def profile(
     """
     spec = load_run(file, settings or [])
     require_torch()
-    from adaptpipe.executor import launch
+    from .training import launch_ranks, profile_rank
 
-    from .training import configure, profile_rank
-
-    configure(spec)
     require_writable(output)
-    measured = launch(profile_rank, spec.ranks, spec)[0]
+    measured = launch_ranks(profile_rank, spec)[0]
     problem = measured.problem(spec.place(), spec.samples, spec.microbatch_sizes, name=file.stem)
     if output is not None:
         problem.save(output)

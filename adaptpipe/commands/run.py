@@ -33,15 +33,12 @@ def run(
     """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
     spec = load_run(file, settings or [])
     require_torch()
-    from adaptpipe.executor import launch
+    from .training import launch_ranks, run_rank
 
-    from .training import configure, run_rank
-
-    configure(spec)  # bad input is told before any process starts
     cores = os.cpu_count() or 1
     if spec.ranks > cores and "WORLD_SIZE" not in os.environ:
         say(f"{spec.ranks} ranks share {cores} cores: measured times will show the sharing more than the schedule")
-    results = launch(run_rank, spec.ranks, spec)
+    results = launch_ranks(run_rank, spec)
     outcome = results[0]
     if isinstance(outcome, Exception):
         raise outcome

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptpipe.executor import OpRecord, Pipeline, bare_problem, measure, message_reserve
+from adaptpipe.executor import OpRecord, Pipeline, bare_problem, launch, measure, message_reserve
 from adaptpipe.models import (
     AnyConfig,
     MLPConfig,
@@ -33,6 +35,8 @@ from adaptpipe.solver.solving import solve
 
 from .run_file import RunSpec
 from .worth import Worth, choices, worth
+
+R = TypeVar("R")
 
 WORTH_S = 20.0
 """Most seconds of each search with fewer choices: the other ranks wait for it."""
@@ -142,6 +146,13 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
     train = split_text(text, length)[0]
     training_batches(config, train, spec.samples, spec.seed)  # refuses a text that the model cannot take
     return config, parts, train
+
+
+def launch_ranks(function: Callable[[int, int, RunSpec], R], spec: RunSpec) -> tuple[R, ...]:
+    """Run a function on all ranks, and tell of bad input before any process starts."""
+    config, _, _ = configure(spec)
+    preload = config.slow_imports if isinstance(config, DecoderConfig) else ()
+    return launch(function, spec.ranks, spec, preload=preload)
 
 
 def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:

@@ -56,6 +56,7 @@ def launch(
     *,
     threads: int | None = None,
     backend: str = "gloo",
+    preload: Sequence[str] = (),
 ) -> tuple[R, ...]:
     """Run `function(rank, world, argument)` on every rank and collect what they return.
 
@@ -76,6 +77,9 @@ def launch(
         Of torch, per local rank; None shares the cores out.
     backend
         Of the process group. NCCL ("cpu:gloo,cuda:nccl") is untested.
+    preload
+        Modules that are slow to import and that every rank needs: the fork server imports them once for all ranks,
+        if it has not been started yet.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def launch(
     running: list[_Rank] = []
     try:
         for job in jobs:
-            running.append(_start(job))
+            running.append(_start(job, preload))
         results = _collect(running)
         for rank in running:
             rank.process.join()
@@ -155,9 +159,9 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start(job: Job) -> _Rank:
+def _start(job: Job, preload: Sequence[str]) -> _Rank:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_PRELOADED)
+    context.set_forkserver_preload([*_PRELOADED, *preload])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=rank_main, args=(job, sender), name=f"rank {job.rank}")
     with _hidden_main():

@@ -1,4 +1,8 @@
-"""A linear layer whose backward hands its weight gradient to somebody who computes it later."""
+"""A linear layer whose backward hands its weight gradient to somebody who computes it later.
+
+Also one that stores its weight as (in, out), the `Conv1D` of transformers' GPT-2. Its gradient is xᵀ·gy where the
+other's is gyᵀ·x, so that x and gy change places, and all else stays.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,11 @@ from torch import Tensor, nn
 _AUTOCAST = frozenset({torch.float32, torch.bfloat16, torch.float16})
 _DTYPES = _AUTOCAST | {torch.float64}
 
+_CONV1D = "transformers.pytorch_utils.Conv1D"  # by its name, for transformers is not ours to import
+
 Sink = Callable[[Tensor, Tensor, nn.Parameter, int], None]
-"""Takes the layer's input, the gradient of its output, the weight, and the weight's version at the forward."""
+"""Takes the layer's input, the gradient of its output (in turn for a Conv1D), the weight, and its version at the
+forward."""
 
 
 class Sinks:
@@ -27,29 +34,50 @@ class Sinks:
     current: ClassVar[Sink | None] = None
 
 
+def stand_in(layer: nn.Module) -> Callable[[Any, Tensor], Tensor] | None:
+    """What stands in for the forward of a layer whose weight gradient can wait; None for all other layers.
+
+    Exactly these classes: subclasses do other things, and a parametrised layer has a class of its own.
+    """
+    if type(layer) is nn.Linear:
+        return linear_forward
+    return conv1d_forward if f"{type(layer).__module__}.{type(layer).__qualname__}" == _CONV1D else None
+
+
 def linear_forward(self: nn.Linear, input: Tensor) -> Tensor:
-    """Stand in for `nn.Linear.forward`; the same where no sink is set or the gradient cannot wait."""
-    if torch.compiler.is_compiling():  # before all else, so that the user's graph stays whole, and one for all sinks
-        return nn.Linear.forward(self, input)
-    sink = Sinks.current
-    weight = self._parameters.get("weight")
-    if sink is None or weight is None or not _can_wait(input, weight):
-        return nn.Linear.forward(self, input)
-    device = input.device.type
-    if torch.is_autocast_enabled(device) and {input.dtype, weight.dtype} <= _AUTOCAST:
-        # Cast here: within the function below, autocast would cache a weight that has lost its history.
-        input = input.to(torch.get_autocast_dtype(device))
-    elif input.dtype != weight.dtype:
-        return nn.Linear.forward(self, input)  # which names the mistake
-    y = _DeferredLinear.apply(input, weight, self.bias, sink)  # type: ignore[no-untyped-call]  # torch's
-    return cast(Tensor, y)
+    """Stand in for `nn.Linear.forward`."""
+    return _forward(self, input, transposed=False)
+
+
+def conv1d_forward(self: nn.Module, x: Tensor) -> Tensor:
+    """Stand in for transformers' `Conv1D.forward`."""
+    return _forward(self, x, transposed=True)
 
 
 # Pickle finds a bound method by its name, and so takes the class's own forward.
-linear_forward.__name__ = "forward"
+linear_forward.__name__ = conv1d_forward.__name__ = "forward"
 
 
-def _can_wait(x: Tensor, weight: nn.Parameter) -> bool:
+def _forward(layer: nn.Module, x: Tensor, transposed: bool) -> Tensor:
+    """The same as the class's own forward where no sink is set or the gradient cannot wait."""
+    own = type(layer).forward
+    if torch.compiler.is_compiling():  # before all else, so that the user's graph stays whole, and one for all sinks
+        return cast(Tensor, own(layer, x))
+    sink = Sinks.current
+    weight = layer._parameters.get("weight")
+    if sink is None or weight is None or not _can_wait(x, weight, transposed):
+        return cast(Tensor, own(layer, x))
+    device = x.device.type
+    if torch.is_autocast_enabled(device) and {x.dtype, weight.dtype} <= _AUTOCAST:
+        # Cast here: within the function below, autocast would cache a weight that has lost its history.
+        x = x.to(torch.get_autocast_dtype(device))
+    elif x.dtype != weight.dtype:
+        return cast(Tensor, own(layer, x))  # which names the mistake
+    y = _DeferredLinear.apply(x, weight, layer.bias, sink, transposed)  # type: ignore[no-untyped-call]  # torch's
+    return cast(Tensor, y)
+
+
+def _can_wait(x: Tensor, weight: nn.Parameter, transposed: bool) -> bool:
     return (
         torch.is_grad_enabled()
         and not torch._C._are_functorch_transforms_active()
@@ -64,38 +92,42 @@ def _can_wait(x: Tensor, weight: nn.Parameter) -> bool:
         and not x.is_nested
         and x.device == weight.device
         and x.dim() > 0
-        and x.shape[-1] == weight.shape[1]
+        and x.shape[-1] == weight.shape[0 if transposed else 1]
     )
 
 
 class _DeferredLinear(torch.autograd.Function):
-    """`F.linear` whose backward leaves the weight gradient to the queue."""
+    """`F.linear`, with the weight's transpose if asked, whose backward leaves the weight gradient to the queue."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: nn.Parameter, bias: nn.Parameter | None, sink: Sink) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: nn.Parameter, bias: nn.Parameter | None, sink: Sink, transposed: bool
+    ) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
-        ctx.weight, ctx.version, ctx.sink = weight, weight._version, sink
-        y = F.linear(_matrix(x), weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+        ctx.weight, ctx.version, ctx.sink, ctx.transposed = weight, weight._version, sink, transposed
+        matrix = weight.t() if transposed else weight
+        y = F.linear(_matrix(x), matrix.to(x.dtype), None if bias is None else bias.to(x.dtype))
         # An ordinary view made in here could not be changed in place, as ReLU(inplace=True) does.
         return cast(Tensor, torch.ops.aten._unsafe_view(y, (*x.shape[:-1], y.shape[-1])))
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         (gy,) = gradients
         if gy is None:
-            return None, None, None, None
+            return None, None, None, None, None
         x, weight = ctx.saved_tensors
         needs_x, _, needs_bias = ctx.needs_input_grad[:3]
-        gx = gy.matmul(weight.to(x.dtype)) if needs_x else None
+        gx = gy.matmul((weight.t() if ctx.transposed else weight).to(x.dtype)) if needs_x else None
         gbias = _matrix(gy).sum(0) if needs_bias else None
         gweight = None
+        right, left = (gy, x) if ctx.transposed else (x, gy)
         match _destination(ctx.next_functions[1][0]):
             case "grad":
-                ctx.sink(x, gy, ctx.weight, ctx.version)
+                ctx.sink(right, left, ctx.weight, ctx.version)
             case "caller":
-                gweight = _matrix(gy).t().mm(_matrix(x))
-        return gx, gweight, gbias, None
+                gweight = _matrix(left).t().mm(_matrix(right))
+        return gx, gweight, gbias, None, None
 
 
 def _destination(accumulate: Any) -> Literal["grad", "caller", "nobody"]:
@@ -118,9 +150,9 @@ class WeightGradient:
     Parameters
     ----------
     x, gy
-        Input of the layer and gradient of its output, of shapes (..., in) and (..., out).
+        Input of the layer and gradient of its output, of shapes (..., in) and (..., out); in turn for a Conv1D.
     weight
-        The parameter, of shape (out, in).
+        The parameter, of shape (out, in); of a Conv1D (in, out).
     version
         The weight's version at the forward.
     name
@@ -136,7 +168,7 @@ class WeightGradient:
 
     @property
     def rows(self) -> int:
-        """Rows of the weight: the layer's output features."""
+        """Rows of the weight."""
         return self.weight.shape[0]
 
     def run(self, start: int, stop: int) -> None:

@@ -1,10 +1,10 @@
 """Split a backward into I and W on unmodified modules: a queue of weight gradients that run later.
 
-While a queue is bound to a micro-batch, each `nn.Linear` of the stage returns the gradient of its input during the
-backward and leaves the GEMM of its weight gradient in the queue; `WeightQueue.run` computes it, with all others of the
-micro-batch or in units, a range at a time. What is not intercepted (biases, norms, embeddings, convolutions,
-subclasses of Linear, hooked or frozen weights, …) is computed in the backward as usual, so the split may be smaller
-than hoped, and the gradients are right all the same.
+While a queue is bound to a micro-batch, each `nn.Linear` of the stage, and each `Conv1D` of transformers' GPT-2, gives
+the gradient of its input during the backward and leaves the GEMM of its weight gradient in the queue; `WeightQueue.run`
+computes it, with all others of the micro-batch or in units, a range at a time. What is not intercepted (biases, norms,
+embeddings, convolutions, subclasses of Linear, hooked or frozen weights, …) is computed in the backward as usual, so
+the split may be smaller than hoped, and the gradients are right all the same.
 
 With no queue bound a patched module computes exactly what it did before, which is the fused backward B.
 """
@@ -22,13 +22,13 @@ from torch import Tensor, nn
 
 from ..errors import WeightQueueError
 from .activations import Storages
-from .deferred import Sinks, WeightGradient, linear_forward
+from .deferred import Sinks, WeightGradient, stand_in
 from .pending import Pending, WeightEntry
 
 _DATA_PARALLEL = frozenset({"DistributedDataParallel", "FullyShardedDataParallel"})
 
 
-_installed: WeakKeyDictionary[nn.Linear, int] = WeakKeyDictionary()
+_installed: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 """How many open queues need the patch of a layer; stages on one rank may share layers."""
 
 
@@ -217,9 +217,9 @@ def install(module: nn.Module, stage: int = 0) -> WeightQueue:
 
     Notes
     -----
-    Patched are instances of exactly `nn.Linear` with a forward of their own class. Layers below
-    `DistributedDataParallel` or `FullyShardedDataParallel` are left alone, whose hooks must see every gradient in the
-    backward. Hooks that other code sets on a weight's `AccumulateGrad` node do not see gradients that wait.
+    Patched are instances of exactly `nn.Linear`, or transformers' `Conv1D`, with a forward of their own class. Layers
+    below `DistributedDataParallel` or `FullyShardedDataParallel` are left alone, whose hooks must see every gradient in
+    the backward. Hooks that other code sets on a weight's `AccumulateGrad` node do not see gradients that wait.
     """
     return WeightQueue(module, stage)
 
@@ -248,7 +248,7 @@ def coverage(module: nn.Module) -> float:
     return sum(size for key, size in trainable.items() if key not in kept) / total if total else 1.0
 
 
-def _deferrable_layers(module: nn.Module) -> Iterator[nn.Linear]:
+def _deferrable_layers(module: nn.Module) -> Iterator[nn.Module]:
     wrapped = {
         id(inner)
         for wrapper in module.modules()
@@ -256,20 +256,23 @@ def _deferrable_layers(module: nn.Module) -> Iterator[nn.Linear]:
         for inner in wrapper.modules()
     }
     for layer in module.modules():
-        # A parametrised Linear has another type; an old-style weight norm leaves the type and takes the parameter away.
-        if type(layer) is nn.Linear and "weight" in layer._parameters and id(layer) not in wrapped:
+        # An old-style weight norm leaves the type and takes the parameter away.
+        other = stand_in(layer)
+        if other is not None and "weight" in layer._parameters and id(layer) not in wrapped:
             own = layer.__dict__.get("forward")
-            if own is None or getattr(own, "__func__", None) in (linear_forward, nn.Linear.forward):
+            if own is None or getattr(own, "__func__", None) in (other, type(layer).forward):
                 yield layer
 
 
-def _patch(layer: nn.Linear) -> None:
+def _patch(layer: nn.Module) -> None:
     _installed[layer] = _installed.get(layer, 0) + 1
+    other = stand_in(layer)
+    assert other is not None, "only layers that can be deferred are patched"
     # A bound method: a deep copy of the module is then bound to the copy, and not to this module's weight.
-    layer.__dict__["forward"] = MethodType(linear_forward, layer)
+    layer.__dict__["forward"] = MethodType(other, layer)
 
 
-def _unpatch(layer: nn.Linear) -> None:
+def _unpatch(layer: nn.Module) -> None:
     _installed[layer] -= 1
     if _installed[layer] == 0:
         del _installed[layer]

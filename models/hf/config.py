@@ -103,6 +103,11 @@ class DecoderConfig:
         return {name: values[name] for name in names if values.get(name)}
 
     @property
+    def slow_imports(self) -> tuple[str, ...]:
+        """Modules that building a stage imports, which takes seconds."""
+        return (self.family.module("modeling"),)
+
+    @property
     def layer_names(self) -> tuple[str, ...]:
         """`embedding`, `block 0` … and `head`."""
         return ("embedding", *(f"block {block}" for block in range(self.blocks)), "head")

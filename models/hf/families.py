@@ -84,8 +84,12 @@ class Family(ABC):
         window: int | None = getattr(settings, "sliding_window", None)
         return window if kinds is None or kinds[index] == "sliding_attention" else None
 
-    def _named(self, module: str, suffix: str) -> Any:
-        return getattr(transformers(f"models.{self.name}.{module}_{self.name}"), self.prefix + suffix)
+    def module(self, kind: str) -> str:
+        """Name of transformers' module with the family's "modeling" or "configuration"."""
+        return f"transformers.models.{self.name}.{kind}_{self.name}"
+
+    def _named(self, kind: str, suffix: str) -> Any:
+        return getattr(import_transformers(self.module(kind)), self.prefix + suffix)
 
 
 class Rotary(Family):
@@ -177,21 +181,21 @@ FAMILIES: dict[str, Family] = {
 """The families that can be split, by `model_type`."""
 
 
-def transformers(module: str) -> ModuleType:
+def import_transformers(module: str) -> ModuleType:
     """Import a module of transformers, by name: what it ships of types would cost mypy minutes.
 
     Raises
     ------
     InputError
-        If it is not installed.
+        If it is not there.
     """
     try:
-        return import_module(f"transformers.{module}")
+        return import_module(module)
     except ImportError as error:
         if error.name is None or error.name.partition(".")[0] != "transformers":
             raise
         raise InputError(
-            f"transformers.{module} cannot be imported ({error}), and this model needs it; pip install 'adaptpipe[hf]'"
+            f"{module} cannot be imported ({error}), and this model needs it; pip install 'adaptpipe[hf]'"
         ) from error
 
 

@@ -6,6 +6,7 @@ import copy
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -215,6 +216,12 @@ def transposed() -> nn.Module:
     return layer
 
 
+def conv1d() -> nn.Module:
+    """Layers of transformers' GPT-2, which store their weights as (in, out)."""
+    layer = import_module("transformers.pytorch_utils").Conv1D
+    return nn.Sequential(layer(16, D), nn.ReLU(inplace=True), layer(3, 16))
+
+
 def tokens(seed: int) -> Tensor:
     return torch.randint(11, (2, 5), generator=torch.Generator().manual_seed(seed))
 
@@ -258,6 +265,8 @@ STAGES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "old weight norm": (lambda: normed(parametrised=False), noise(3, D)),
     "hooks": (hooked, noise(2, 3, D)),
     "transposed weight": (transposed, noise(2, 3, D)),
+    "Conv1D": (conv1d, noise(2, 3, D)),
+    "Conv1D, 1-D input": (conv1d, noise(D)),
 }
 
 
@@ -541,6 +550,7 @@ def test_coverage(wrapped: nn.Module) -> None:
     assert coverage(nn.ReLU()) == 1.0
     assert coverage(frozen(weights=True)) == D / (D + 1)
     assert coverage(normed(parametrised=False)) == pytest.approx(D * D / (2 * D * D + 3 * D))
+    assert coverage(conv1d()) == (D * 16 + 16 * 3) / (D * 16 + 16 * 3 + 16 + 3)
     assert coverage(wrapped) == 0.0
     layer: Any = nn.Linear(D, D, bias=False)
     layer.forward = lambda input: input @ layer.weight

@@ -14,7 +14,7 @@ import pytest
 
 from adaptpipe.models import build
 from adaptpipe.models.hf import DecoderConfig, read_decoder
-from adaptpipe.models.hf.families import transformers
+from adaptpipe.models.hf.families import import_transformers
 from adaptpipe.solver import InputError
 
 from .decoders import DECODERS, SEQUENCE, decoder
@@ -142,7 +142,7 @@ def test_config_objects_of_other_families_are_refused() -> None:
 def test_missing_transformers_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(InputError, match=r"transformers.* cannot be imported .*pip install 'adaptpipe\[hf\]'"):
-        transformers("absent")
+        import_transformers("transformers.absent")
 
 
 def test_knowing_the_families_needs_neither_torch_nor_transformers() -> None:
