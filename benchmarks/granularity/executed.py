@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from adaptpipe.commands.run_file import load_run
+from adaptpipe.executor.measuring.emulation import message_seconds, with_latency
 from adaptpipe.solver import NoAnswerError, Problem, Result, solve
 from adaptpipe.solver.core.granularity import ALL, NONE
 
@@ -15,7 +16,7 @@ from .cases import Case
 from .raw import Executed
 from .report import chosen
 from .turns import Executed as Turns
-from .turns import executed, message_seconds, profiled, trained, with_latency
+from .turns import executed, profiled, trained
 
 EMULATED = (
     Case("linear", 8, 24, share=None, saving=0.17),

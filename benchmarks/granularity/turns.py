@@ -5,36 +5,35 @@
 
 Emulated ops sleep for their planned time, so that many ranks fit on few cores; messages are real. A prediction is as
 good as the message time it was made with: measure it with `message_seconds`, and write it into the problem by
-`with_latency`, before the schedules are made. `profiled` and `trained` are the same with a model that is trained.
+`with_latency`, both of the executor, before the schedules are made. `profiled` and `trained` are the same with a model
+that is trained.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, median, quantiles
+from statistics import median, quantiles
 
 import msgspec
-import torch.distributed as dist
 
 from adaptpipe.commands.run_file import RunSpec
 from adaptpipe.commands.training import Trained, configure, priced, profile_rank, train
-from adaptpipe.executor import OpRecord, launch
-from adaptpipe.executor.measuring.delays import message_delays
-from adaptpipe.executor.running.emulated import EmulatedPipeline, check_emulation
-from adaptpipe.solver import InputError, NoAnswerError, Placement, Problem, Schedule, simulate
+from adaptpipe.executor import launch
+from adaptpipe.executor.measuring.emulation import (
+    MESSAGE_BYTES,
+    WARM_UP,
+    Way,
+    emulate,
+    makespan_s,
+    mean_message_s,
+    message_seconds,
+)
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, simulate
 from adaptpipe.solver.core.problem import SECONDS
-from adaptpipe.solver.heuristics import one_f_one_b
-
-MESSAGE_BYTES = 1 << 16
-
-WARM_UP = 2
-"""Steps of each schedule that are run first and not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +88,6 @@ class Executed:
         return self.gain / self.predicted_gain if self.predicted_gain > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Emulation:
-    """What the ranks of an emulation are told."""
-
-    problem: Problem
-    schedules: tuple[Schedule, ...]
-    rounds: int
-    seconds_per_tick: float
-    message_bytes: int
-
-
 def executed(
     problem: Problem,
     first: Schedule,
@@ -132,56 +120,13 @@ def executed(
         If a schedule is invalid.
     """
     predicted = [simulate(problem, schedule).makespan * seconds_per_tick for schedule in (first, second)]
-    steps = _emulate(_Emulation(problem, (first, second), pairs, seconds_per_tick, message_bytes))
-    measured = [makespan(records) for records in steps]
+    ways = [Way(schedule, "static") for schedule in (first, second)]
+    steps = emulate(problem, ways, steps=pairs, seconds_per_tick=seconds_per_tick, message_bytes=message_bytes)
     return Executed(
         (predicted[0], predicted[1]),
-        tuple(zip(measured[0::2], measured[1::2], strict=True)),
-        _message_s(problem.placement, steps),
+        tuple((makespan_s(a), makespan_s(b)) for a, b in zip(*steps, strict=True)),
+        mean_message_s(problem.placement, [step for way in steps for step in way]),
     )
-
-
-def message_seconds(ranks: int, *, op_s: float = 0.01, message_bytes: int = MESSAGE_BYTES, steps: int = 3) -> float:
-    """Seconds from the end of an op to the start of one that waits for its message, in a running emulated pipeline.
-
-    Parameters
-    ----------
-    ranks
-        Processes.
-    op_s
-        Seconds of an op; a backward takes twice as long.
-    message_bytes
-        Size of every message.
-    steps
-        Steps that count. The mean is over all messages of these that an idle rank waited for; makespans add up means.
-
-    Raises
-    ------
-    InputError
-        If there is one rank only, or an argument is out of range.
-    """
-    problem = Problem.from_dict(
-        {
-            "pipeline": {"ranks": ranks},
-            "batch": {"samples": 2 * ranks},
-            "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
-        }
-    )
-    if ranks < 2:
-        raise InputError(f"ranks = {ranks}: messages need 2 at least")
-    delay = _message_s(
-        problem.placement, _emulate(_Emulation(problem, (one_f_one_b(problem),), steps, op_s, message_bytes))
-    )
-    assert delay is not None, "in 1F1B every rank waits for messages"
-    return delay
-
-
-def with_latency(problem: Problem, seconds: float, seconds_per_tick: float) -> Problem:
-    """The problem, with messages that take so long between any two ranks, whatever their size; rounded to ticks."""
-    ticks = round(seconds / seconds_per_tick)
-    ranks = range(problem.ranks)
-    latency = tuple(tuple(0 if a == b else ticks for b in ranks) for a in ranks)
-    return replace(problem, links=replace(problem.links, latency=latency, bandwidth=None, message=()))
 
 
 def profiled(spec: RunSpec) -> Problem:
@@ -219,63 +164,8 @@ def trained(spec: RunSpec, problem: Problem, first: Schedule, second: Schedule, 
     return Executed(
         (predicted[0], predicted[1]),
         tuple(zip(*measured, strict=True)),
-        _message_s(problem.placement, [run.records for run in each]),
+        mean_message_s(problem.placement, [run.records for run in each]),
     )
-
-
-def makespan(records: Sequence[Sequence[OpRecord]]) -> float:
-    """Seconds from the first start to the last end, of all ranks' ops."""
-    ran = [record for row in records for record in row]
-    return max(record.end_s for record in ran) - min(record.start_s for record in ran)
-
-
-def _message_s(placement: Placement, steps: Sequence[Sequence[Sequence[OpRecord]]]) -> float | None:
-    delays = [delay for records in steps for delay in message_delays(placement, records)]
-    return fmean(delays) if delays else None
-
-
-def _emulate(work: _Emulation) -> list[list[tuple[OpRecord, ...]]]:
-    """For each step that counts, the schedules in turns, the records of all ranks."""
-    if work.rounds < 1:
-        raise InputError(f"steps = {work.rounds}: at least 1 must count")
-    check_emulation(work.seconds_per_tick, work.message_bytes)
-    ranks = launch(_emulate_rank, work.problem.ranks, work, threads=1)
-    return [list(records) for records in zip(*ranks, strict=True)]
-
-
-def _go_first() -> None:
-    """Ask that other processes wait for this one, which root may: ranks sleep nearly always, and must wake in time.
-
-    Threads that are made from now on, as those of a pipeline's channels, inherit it.
-    """
-    if sys.platform == "linux":
-        with suppress(PermissionError):
-            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-
-
-def _emulate_rank(rank: int, ranks: int, work: _Emulation) -> list[tuple[OpRecord, ...]]:
-    _go_first()
-    with ExitStack() as stack:
-        pipelines = [
-            stack.enter_context(
-                EmulatedPipeline(
-                    work.problem,
-                    schedule,
-                    seconds_per_tick=work.seconds_per_tick,
-                    message_bytes=work.message_bytes,
-                    execution="static",
-                )
-            )
-            for schedule in work.schedules
-        ]
-        records = []
-        for step in range(WARM_UP + work.rounds):
-            for pipeline in pipelines:
-                pipeline.step()
-                if step >= WARM_UP:
-                    records.append(pipeline.report.records)
-        dist.barrier()
-    return records
 
 
 @dataclass(frozen=True, slots=True)

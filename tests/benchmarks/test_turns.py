@@ -7,17 +7,16 @@ from pathlib import Path
 import pytest
 
 from adaptpipe.commands.run_file import RunSpec
+from adaptpipe.executor.measuring.emulation import message_seconds, with_latency
 from adaptpipe.solver import InputError, Problem, Schedule, simulate
 from adaptpipe.solver.heuristics import gpipe, one_f_one_b
 from benchmarks.granularity.turns import (
     Executed,
     executed,
     main,
-    message_seconds,
     profiled,
     text,
     trained,
-    with_latency,
 )
 
 pytestmark = pytest.mark.timeout(120)
