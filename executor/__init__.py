@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .checkpoints import load_checkpoint, save_checkpoint
     from .errors import ExecutorError, MemoryLimitError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launching.launcher import launch
-    from .measuring.profiling import bare_problem, measure, message_reserve
+    from .measuring.profiling import measure, message_reserve
     from .programs.lowering import lower
     from .programs.program import Program
     from .report import OpRecord, StepReport
@@ -23,7 +23,7 @@ _HOME = {
     "checkpoints": ("load_checkpoint", "save_checkpoint"),
     "errors": ("ExecutorError", "MemoryLimitError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launching.launcher": ("launch",),
-    "measuring.profiling": ("bare_problem", "measure", "message_reserve"),
+    "measuring.profiling": ("measure", "message_reserve"),
     "programs.lowering": ("lower",),
     "programs.program": ("Program",),
     "report": ("OpRecord", "StepReport"),
@@ -44,7 +44,6 @@ __all__ = [
     "StepReport",
     "TransportError",
     "WeightQueueError",
-    "bare_problem",
     "launch",
     "load_checkpoint",
     "lower",

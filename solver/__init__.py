@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .core.bare import bare_problem
     from .core.errors import AdaptPipeError, InputError, NoAnswerError
     from .core.granularity import Granularity
     from .core.ops import Kind, Op, parse_op
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .solving import compare, solve
 
 _HOME = {
+    "core.bare": ("bare_problem",),
     "core.errors": ("AdaptPipeError", "InputError", "NoAnswerError"),
     "core.granularity": ("Granularity",),
     "core.ops": ("Kind", "Op", "parse_op"),
@@ -63,6 +65,7 @@ __all__ = [
     "Status",
     "Timeline",
     "Violation",
+    "bare_problem",
     "check",
     "compare",
     "critical_path",

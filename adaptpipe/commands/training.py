@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptpipe.executor import OpRecord, Pipeline, bare_problem, launch, measure, message_reserve
+from adaptpipe.executor import OpRecord, Pipeline, launch, measure, message_reserve
 from adaptpipe.models import (
     AnyConfig,
     MLPConfig,
@@ -28,7 +28,17 @@ from adaptpipe.models import (
     training_batches,
 )
 from adaptpipe.models.hf import DecoderConfig
-from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Profile, Result, Schedule, check
+from adaptpipe.solver import (
+    Granularity,
+    InputError,
+    NoAnswerError,
+    Problem,
+    Profile,
+    Result,
+    Schedule,
+    bare_problem,
+    check,
+)
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve

@@ -24,6 +24,7 @@ from adaptpipe.solver import (
     Problem,
     Profile,
     Schedule,
+    bare_problem,
 )
 
 from ..programs.route import WINDOW
@@ -164,23 +165,6 @@ def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
             for rank in {here, there}:  # one end sends activations and receives gradients, the other the reverse
                 reserve[rank] += 2 * WINDOW * message
     return tuple(reserve)
-
-
-def bare_problem(placement: Placement, samples: int, sizes: Sequence[int]) -> Problem:
-    """A problem of the right shape, before its prices are known.
-
-    Raises
-    ------
-    InputError
-        When the sizes do not make up the batch.
-    """
-    return Problem.from_dict(
-        {
-            "pipeline": {"ranks": placement.ranks, "placement": [list(row) for row in placement.stages]},
-            "batch": {"samples": samples, "microbatch_sizes": list(sizes)},
-            "costs": {key: {} for key in ("forward", "backward_input", "backward_weight")},
-        }
-    )
 
 
 def _waves(problem: Problem, turn: int) -> Schedule:

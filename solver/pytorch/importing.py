@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..core.bare import bare_problem
 from ..core.errors import InputError, NoAnswerError
 from ..core.ops import Kind, Op
-from ..core.placement import Placement
 from ..core.problem import Problem
 from ..core.schedule import Schedule
 from ..evaluate.check import check
@@ -87,7 +87,7 @@ def import_csv(path: str | Path, problem: Problem | None = None) -> Imported:
         sizes, name = (1,) * count, ""
         notes.append("a CSV does not say how large micro-batches are: 1 sample each; --problem says it")
     schedule = Schedule(placement, sizes, ops)
-    found = check(problem or _any_problem(placement, sizes), schedule)
+    found = check(problem or bare_problem(placement, sum(sizes), sorted(set(sizes))), schedule)
     if found:
         raise NoAnswerError(f"{path}: {found[0].message}")
     return Imported(schedule, problem.name if problem is not None else name, tuple(notes))
@@ -147,14 +147,3 @@ def _left_out(table: Table) -> list[str]:
         (sum(isinstance(c.action, Upkeep) for c in cells), "cells UNSHARD, RESHARD and REDUCE_GRAD are left out"),
     ]
     return [f"{count:,} {what}" for count, what in kinds if count]
-
-
-def _any_problem(placement: Placement, sizes: tuple[int, ...]) -> Problem:
-    """A problem of a schedule's shape, without prices."""
-    return Problem.from_dict(
-        {
-            "pipeline": {"ranks": placement.ranks, "placement": list(placement.stages[0])},
-            "batch": {"samples": sum(sizes), "microbatch_sizes": sorted(set(sizes))},
-            "costs": {key: {} for key in ("forward", "backward_input", "backward_weight")},
-        }
-    )
