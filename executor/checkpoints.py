@@ -118,17 +118,14 @@ def load_checkpoint(
         data = _read(Path(path))
         found = data.get("model", data)
         known = set().union(*needed)
-        if surplus := [key for key in found if key not in known]:
-            raise InputError(
-                f"{path}: {_some(surplus)} {'is' if len(surplus) == 1 else 'are'} of no stage; the checkpoint is of "
-                "another model"
-            )
         model = {
             stage: {
                 key: _fitting(path, stage, key, value, found, aliases) for key, value in module.state_dict().items()
             }
             for stage, module in _modules(pipeline).items()
         }
+        if surplus := [key for key in found if key not in known]:
+            raise InputError(f"{path}: no stage has {_some(surplus)}; the checkpoint is of another model")
         packed = None if optimizer is None else _packed(path, pipeline, optimizer, data.get("optimizer"), aliases)
         return model, packed, dict(data.get("extra") or {})
 

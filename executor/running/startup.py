@@ -42,7 +42,10 @@ def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str]) -> R:
             raise found from error
     for rank, (mark, _) in enumerate(everyone):
         if mark != everyone[0][0]:
-            raise InputError(f"rank {rank} was given another schedule than rank 0; solve on one rank, or load one file")
+            raise InputError(
+                f"rank {rank} was given another schedule, or other ties, than rank 0; solve on one rank, or load one "
+                "file on all"
+            )
     return made[0]
 
 

@@ -1,0 +1,61 @@
+"""Sums of gradients over stages and replicas, on real ranks: what they give, and what is refused."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from adaptpipe.executor.errors import RankFailure
+from adaptpipe.executor.launching.launcher import launch
+
+from . import reduction_jobs as jobs
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize("job", [jobs.tied_over_ranks, jobs.replicated])
+def test_copies_start_equal_and_steps_without_zero_grad_add_up(job: jobs.Job) -> None:
+    """What earlier steps left must not be summed over ranks again: as all of .grad was in pytorch/torchtitan#1733."""
+    assert max(launch(job, 2, 3, threads=1)) < 1e-5
+
+
+def test_a_parameter_that_not_all_replicas_use() -> None:
+    (spare, extra, loss, value), (other, same, loss_too, value_too) = launch(jobs.uneven, 2, None, threads=1)
+    assert spare is other is None
+    assert extra is not None
+    assert same is not None
+    assert torch.equal(extra, same)
+    assert (loss, value) == (loss_too, value_too), "told to all"
+    assert loss > 0
+    assert value == pytest.approx(loss, rel=1e-5), "one and three samples weigh in by their number"
+
+
+def test_what_is_refused_on_every_rank() -> None:
+    first, second = launch(jobs.refused, 2, None, threads=1)
+    expected = {
+        "stage": r"InputError: tied: \(2, '2.weight'\) names stage 2; there are the stages 0 to 1",
+        "name": r"InputError: tied: stage 1 has no parameter 'weight'; its parameters: 1.weight",
+        "shape": r"InputError: tied: 0.weight of stage 0 has shape \(4, 4\) .* 1.weight of stage 1 has \(3, 4\) and",
+        "frozen": r"InputError: tied: 0.weight of stage 0 trains, and 1.weight of stage 1 does not do the same",
+        "differ": r"InputError: rank 1 was given another schedule, or other ties, than rank 0",
+        "no pp": r"InputError: mesh has the dimensions \['x'\]; give one named 'pp'",
+        "three": r"InputError: mesh has the dimensions \['a', 'b', 'pp'\]; give one named 'pp' .* at most one other",
+        "part": r"InputError: mesh has 1 of the 2 processes; it must have all of them",
+        "ranks": r"InputError: the schedule is for 2 ranks, and each of the mesh's 2 replicas has 1; start 4 processes",
+        "ddp": r"InputError: stage 1: 1 is a DistributedDataParallel, which would sum .* mesh=init_device_mesh",
+        "fsdp": r"InputError: stage 1: 1 is a FSDPModule, which would sum .* give the bare module",
+        "norm": r"InputError: max_norm = 0.0: must be above 0",
+        "closed": r"InputError: step 0: the pipeline is closed",
+        "sparse": r"RankFailure: rank \d, .*InputError: stage 0: a parameter of shape \(5, 4\) has a sparse gradient",
+    }
+    for found in (first, second):
+        assert set(found) == set(expected)
+        for key, pattern in expected.items():
+            assert re.match(pattern, found[key]), found[key]
+
+
+def test_a_replica_that_hangs() -> None:
+    with pytest.raises(RankFailure, match=r"stage 0: the gradients were not summed within 1 s; another of the ranks"):
+        launch(jobs.wait_for_a_replica, 2, None, threads=1)
