@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from adaptpipe.executor.launching.launcher import launch
+from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.models import build_full
 from adaptpipe.solver import Kind, Op, Schedule, place
 from adaptpipe.solver.heuristics import one_f_one_b, zb_v
@@ -18,6 +19,7 @@ from . import training_jobs as jobs
 pytestmark = pytest.mark.timeout(120)
 
 STEPS = 5
+MODES: tuple[ExecutionMode, ...] = ("static", "adaptive")
 
 
 def runs(ranks: int, replicas: int) -> list[jobs.Run]:
@@ -32,8 +34,15 @@ def runs(ranks: int, replicas: int) -> list[jobs.Run]:
         ("solver", v, sizes, cut(schedule_for(v, sizes, "random", seed=2))),
     ]
     return [
-        jobs.Run(f"{name} p={ranks} dp={replicas}", problem_for(placement, sizes, units=3), schedule, replicas)
+        jobs.Run(
+            f"{name} p={ranks} dp={replicas} {execution}",
+            problem_for(placement, sizes, units=3),
+            schedule,
+            replicas,
+            execution,
+        )
         for name, placement, sizes, schedule in found
+        for execution in MODES
     ]
 
 
@@ -76,7 +85,8 @@ def test_loss_curves_are_the_single_process_ones() -> None:
 
 def test_a_checkpoint_of_four_ranks_goes_on_with_two(tmp_path: Path) -> None:
     whole = jobs.train_whole(STEPS + 2)
-    (_, first, _), (_, _, second) = runs(4, 1), runs(2, 2)
+    first, second = runs(4, 1)[2], runs(2, 2)[5]
+    assert (first.name, second.name) == ("ZB-V p=4 dp=1 static", "solver p=2 dp=2 adaptive")
     path = tmp_path / "folder" / "model.pt"
     for curves in launch(jobs.continued, 4, (first, second, path, 3, STEPS + 2), threads=1):
         losses = [loss for curve in curves for loss in curve.losses]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from adaptpipe.executor import Pipeline, load_checkpoint, save_checkpoint
+from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.models import GPTConfig, build_full, build_stage, next_byte_loss, split_layers, tied_copies
 from adaptpipe.solver import Problem, Schedule
 
@@ -21,12 +22,13 @@ SAMPLES, SEED, MAX_NORM, RATE = 8, 3, 0.3, 3e-3
 
 @dataclass(frozen=True)
 class Run:
-    """A schedule to train under, by several replicas."""
+    """A schedule to train under, by several replicas, and how."""
 
     name: str
     problem: Problem
     schedule: Schedule
-    replicas: int = 1
+    replicas: int
+    execution: ExecutionMode
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def train(
     optimizer = torch.optim.AdamW(parameters.values(), lr=RATE)
     losses, norms = [], []
     tied = tied_copies(CONFIG, parts)
-    with Pipeline(run.problem, run.schedule, mine, next_byte_loss, mesh=mesh, tied=tied) as pipeline:
+    with Pipeline(
+        run.problem, run.schedule, mine, next_byte_loss, mesh=mesh, tied=tied, execution=run.execution
+    ) as pipeline:
         if load is not None:
             assert load_checkpoint(load, pipeline, optimizer) == {"step": steps.start}
         share = slice(mesh.get_local_rank("dp"), None, run.replicas)
