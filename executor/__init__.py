@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .report import OpRecord, StepReport
     from .running.emulated import EmulatedPipeline
     from .running.pipeline import Pipeline
+    from .running.rows import MicroBatches
 
 _HOME = {
     "checkpoints": ("load_checkpoint", "save_checkpoint"),
@@ -29,6 +30,7 @@ _HOME = {
     "report": ("OpRecord", "StepReport"),
     "running.emulated": ("EmulatedPipeline",),
     "running.pipeline": ("Pipeline",),
+    "running.rows": ("MicroBatches",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -36,6 +38,7 @@ __all__ = [
     "EmulatedPipeline",
     "ExecutorError",
     "MemoryLimitError",
+    "MicroBatches",
     "OpRecord",
     "PeerFailed",
     "Pipeline",

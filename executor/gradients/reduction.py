@@ -8,7 +8,7 @@ in one order.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import torch
@@ -118,6 +118,11 @@ class Reduction:
                 parameter.grad = self._before[id(parameter)]
         self._under_way, self._before = [], {}
 
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """This rank's copies."""
+        for slot in self._all:
+            yield from slot
+
     def close(self) -> None:
         """Give the group back."""
         if self._group is not None:
@@ -220,6 +225,11 @@ class Reducer:
             add(f"stage {stage}", [rank], frozenset({stage} & set(stages)), own)
         for reduction in self._reductions:
             reduction.make_equal()
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """This rank's parameters whose gradients are summed."""
+        for reduction in self._reductions:
+            yield from reduction.parameters()
 
     def begin(self) -> None:
         """Start a step."""

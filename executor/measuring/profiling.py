@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
 from statistics import median
-from typing import TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptpipe.solver import (
@@ -29,13 +27,11 @@ from adaptpipe.solver import (
 
 from ..programs.route import WINDOW
 from ..running.pipeline import Loss, Pipeline
-from ..running.startup import device_of
+from ..running.startup import device_of, gather
 from ..weights import coverage
 from ..weights.cutting import even_parts
 from .delays import message_delays
 from .samples import Samples, link
-
-T = TypeVar("T")
 
 _ROUNDS, _STEPS = 3, 3
 """In a round, a third of the micro-batches has its backward fused, a third split, a third split and cut, so that what
@@ -99,7 +95,7 @@ def measure(
     saved = [(buffer, buffer.clone()) for stage in stages.values() for buffer in stage.buffers()]
     grads = [(parameter, parameter.grad) for stage in stages.values() for parameter in stage.parameters()]
     device = device_of(stages)
-    samples = Samples(on_cpu=all(_gather(device is None or device.type == "cpu")))
+    samples = Samples(on_cpu=all(gather(device is None or device.type == "cpu")))
     delays: dict[int, list[float]] = defaultdict(list)
     work: tuple[tuple[int, ...], ...] | None = None
     ordered = sorted(set(sizes), reverse=True)  # the largest says what can be cut
@@ -122,7 +118,7 @@ def measure(
             for step in range(steps + 1):
                 pipeline.step(batch, target)
                 if step:
-                    everyone = _gather(pipeline.report.records)
+                    everyone = gather(pipeline.report.records)
                     samples.add(size, everyone)
                     delays[size] += message_delays(placement, everyone)
     assert work is not None, "there is at least one size"
@@ -131,7 +127,7 @@ def measure(
     for parameter, grad in grads:
         parameter.grad = grad
     own = {s: (_static_bytes(stage), coverage(stage)) for s, stage in stages.items()}
-    fixed = {s: values for part in _gather(own) for s, values in part.items()}
+    fixed = {s: values for part in gather(own) for s, values in part.items()}
     parts = tuple(
         Part(
             name=f"stage {s}",
@@ -204,19 +200,13 @@ def _unit_work(placement: Placement, pipeline: Pipeline, units: int) -> tuple[tu
             if (record.op.stage, record.op.kind) == (stage, Kind.W)
         )
         mine[stage] = even_parts(groups, max(1, min(units, int(whole / _LEAST_UNIT_S))))
-    everyone = {stage: parts for part in _gather(mine) for stage, parts in part.items()}
+    everyone = {stage: parts for part in gather(mine) for stage, parts in part.items()}
     return tuple(everyone[stage] for stage in range(placement.stage_count))
 
 
 def _parts(work: Sequence[int]) -> tuple[int, ...]:
     """Work in parts of a million, which no problem finds too large."""
     return tuple(round(each * 10**6 / sum(work)) for each in work) or (0,)
-
-
-def _gather(mine: T) -> list[T]:
-    whole: list[T | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(whole, mine)
-    return [each for each in whole if each is not None]
 
 
 def _static_bytes(stage: nn.Module) -> int:

@@ -105,7 +105,7 @@ class EmulatedRunner:
         self._run(Op(self.stage, Kind.F, microbatch))
         return self._outputs
 
-    def outputs(self, inputs: Message, target: object, weight: float) -> Message:
+    def outputs(self, microbatch: int, inputs: Message, target: object, weight: float) -> Message:
         """Give what F gives, at once and without a trace."""
         return self._outputs
 

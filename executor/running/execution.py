@@ -43,8 +43,6 @@ class Execution:
     ----------
     at
         The op that runs, or whose message is waited for or sent; None before and after.
-    loss
-        Mean loss of the batch so far, on the last stage's rank.
     records
         The ops that have run.
     samples
@@ -85,8 +83,13 @@ class Execution:
         self._added_s = added_s
         self._in_wait = False
         self.at: Op | None = None
-        self.loss: Tensor | None = None
+        self._losses: dict[int, Tensor] = {}
         self.records: list[OpRecord] = []
+
+    @property
+    def loss(self) -> Tensor | None:
+        """Mean loss of the batch so far, on the last stage's rank; summed in the order of the batch."""
+        return sum((self._losses[j] for j in sorted(self._losses)), torch.zeros(())) if self._losses else None
 
     def run(self) -> None:
         """Run every op."""
@@ -160,12 +163,12 @@ class Execution:
             split = (op.stage, j) in self._split
             made = runner.forward(j, inputs, target=target, weight=weight, split=split, is_batch=is_batch)
         else:
-            made = runner.outputs(inputs, target, weight)
+            made = runner.outputs(j, inputs, target, weight)
         if not is_last:
             return detached(made)
         (loss,) = made
         assert loss is not None, "a loss is a tensor"
-        self.loss = loss.detach() if self.loss is None else self.loss + loss.detach()
+        self._losses[j] = loss.detach()
         return ()
 
     def _backward(self, op: Op, runner: Runner) -> Message:

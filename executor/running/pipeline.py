@@ -21,12 +21,15 @@ from ..gradients.reduction import Reducer
 from ..gradients.ties import Copy, Tie, check_declared, find_ties
 from ..programs.lowering import forward_only
 from ..programs.program import Program
+from .hooks import GradientHooks
+from .keywords import check_keywords
 from .memory import MemoryRule
 from .plan import ExecutionMode, Plan
-from .rows import as_inputs, cut, evaluation_sizes
+from .randomness import RandomState
+from .rows import as_inputs, cut, cut_keywords, evaluation_sizes
 from .runner import Loss, StageRunner
 from .session import Session
-from .startup import agree, check_stages, device_of
+from .startup import agree, check_stages, device_of, gather
 
 __all__ = ["Loss", "Pipeline"]
 
@@ -65,6 +68,10 @@ class Pipeline(Session):
         Disturbs the steps: ops sleep after they have run, messages are held back. Step n meets its scenario n.
     memory
         "enforce": no op may pass the rank's memory limit, as measured; "report": bytes are only measured.
+    seed
+        Of the random numbers that forwards draw while training, as dropout does; rank 0's counts. They depend on it,
+        on the step, the stage, the micro-batch and the replica, so masks are the same under every schedule. None:
+        that of `torch.manual_seed`. The process's own random state is as it was after every op.
     timeout_s
         Seconds that a rank waits for a message before it gives up.
 
@@ -102,6 +109,7 @@ class Pipeline(Session):
         unit_time_s: float | None = None,
         noise: Noise | None = None,
         memory: MemoryRule = "enforce",
+        seed: int | None = None,
         timeout_s: float = 60.0,
     ) -> None:
         tick_s, declared = float(SECONDS[problem.unit]), tuple(tuple(copies) for copies in tied)
@@ -115,11 +123,16 @@ class Pipeline(Session):
 
         plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}")
         program = plan.program
+        seeds = gather(torch.initial_seed() if seed is None else seed)
+        self._random = RandomState(seeds[0], crew.replica, device_of(stages))
         last = program.placement.stage_count - 1
         self._stages = {
-            stage: StageRunner(stage, module, loss_fn if stage == last else None, program.unit_ticks[stage])
+            stage: StageRunner(
+                stage, module, loss_fn if stage == last else None, program.unit_ticks[stage], self._random
+            )
             for stage, module in sorted(stages.items())
         }
+        self._keywords = [names for part in gather([r.takes for r in self._stages.values()]) for names in part]
         super().__init__(
             plan,
             crew,
@@ -133,6 +146,16 @@ class Pipeline(Session):
         self._timeout_s = timeout_s
         self._ties = find_ties(stages, declared)
         self._reducer = Reducer(crew, program.placement, stages, self._ties)
+        self._hooks = GradientHooks(stages)
+
+    @property
+    def steps(self) -> int:
+        """Training steps done. Set it where training resumes, so that dropout does not repeat the first masks."""
+        return self._steps
+
+    @steps.setter
+    def steps(self, done: int) -> None:
+        self._steps = done
 
     @property
     def stages(self) -> dict[int, nn.Module]:
@@ -149,7 +172,7 @@ class Pipeline(Session):
         """Parameters that several stages have, each by its copies (stage, name); the same on every rank."""
         return self._ties
 
-    def step(self, batch: object, target: object) -> float:
+    def step(self, batch: object, target: object, **keywords: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
 
         The loss is the mean over the batch: micro-batches weigh in by their samples, and the weight is applied to the
@@ -162,6 +185,9 @@ class Pipeline(Session):
             and None, or ignored, elsewhere.
         target
             The same, for the last stage's rank; may be a mapping too.
+        **keywords
+            For the forwards of this rank's stages: each gets those that it takes by name. Tensors, also within tuples,
+            lists and mappings, have one row for each sample and are cut by micro-batch; all else is passed as it is.
 
         Returns
         -------
@@ -171,7 +197,8 @@ class Pipeline(Session):
         Raises
         ------
         InputError
-            If the rows of batch or target do not fit the schedule's sizes, or the pipeline is closed.
+            If the rows of batch, target or keywords do not fit the schedule's sizes, or no stage takes a keyword, or
+            the pipeline is closed.
         RankFailure
             If anything goes wrong on this rank, with stage, op, micro-batch and step.
         PeerFailed
@@ -179,13 +206,18 @@ class Pipeline(Session):
         """
         begin = time.perf_counter()
         self._ensure_usable()
-        execution = self._training(*self._cut(self._program, batch, target))
+        execution = self._training(*self._cut(self._program, batch, target, keywords))
+        self._random.step = self._steps
+        self._hooks.hold(self._reducer.parameters())
         self._reducer.begin()
         for runner in self._stages.values():
-            runner.begin(len(self._program.sizes), self._reducer.complete)
-        return self._train(execution, begin)
+            runner.begin(len(self._program.sizes), self._complete)
+        try:
+            return self._train(execution, begin)
+        finally:
+            self._hooks.release()
 
-    def evaluate(self, batch: object, target: object, sizes: Sequence[int] | None = None) -> float:
+    def evaluate(self, batch: object, target: object, sizes: Sequence[int] | None = None, **keywords: object) -> float:
         """Mean loss of a batch of any size, without gradients.
 
         Leaves nothing behind: no activations, no gradients, no change of mode. Call `eval()` on the stages before, if
@@ -193,7 +225,7 @@ class Pipeline(Session):
 
         Parameters
         ----------
-        batch, target
+        batch, target, **keywords
             As for `step`, with any number of rows.
         sizes
             Samples of each micro-batch; read on the rank of stage 0. None: near-equal ones, none larger than the
@@ -216,7 +248,7 @@ class Pipeline(Session):
         with self._guard():
             dist.broadcast_object_list(chosen, src=self._crew.members[self._first_rank], group=self._crew.group)
         program = forward_only(self._program.placement, chosen[0])
-        execution = self._evaluation(program, *self._cut(program, batch, target))
+        execution = self._evaluation(program, *self._cut(program, batch, target, keywords))
         with self._guard(execution), torch.no_grad():
             execution.run()
             return self._end(execution)
@@ -276,11 +308,20 @@ class Pipeline(Session):
         """
         return {stage: runner.weight_groups() for stage, runner in self._stages.items()}
 
+    def _complete(self, stage: int) -> None:
+        self._reducer.complete(stage)
+        self._hooks.complete(stage)
+
     def _settle(self) -> None:
         self._reducer.finish(self._timeout_s)
+        self._hooks.complete(None)
 
-    def _cut(self, program: Program, batch: object, target: object) -> tuple[tuple[Message, ...], tuple[object, ...]]:
-        """The rows of every micro-batch, where this rank needs them."""
+    def _cut(
+        self, program: Program, batch: object, target: object, keywords: Mapping[str, object]
+    ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
+        """The rows of every micro-batch, where this rank needs them; keywords go to the stages."""
+        check_keywords(keywords, self._keywords)
+        given = cut_keywords(keywords, program.sizes)
         inputs: tuple[Message, ...] = ()
         targets: tuple[object, ...] = ()
         if self._crew.rank == self._first_rank:
@@ -289,4 +330,6 @@ class Pipeline(Session):
             inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
         if self._crew.rank == self._loss_rank:
             targets = cut("target", target, program.sizes)
+        for runner in self._stages.values():
+            runner.expect(given)
         return inputs, targets

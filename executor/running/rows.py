@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from torch import Tensor
@@ -10,6 +11,27 @@ from torch import Tensor
 from adaptpipe.solver import InputError
 
 from ..channels.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatches:
+    """A batch, target or keyword that is cut already, for data whose other dimensions differ between micro-batches.
+
+    Parameters
+    ----------
+    parts
+        For each micro-batch of the schedule, what `cut` would give: a tensor with its rows, or a tuple or mapping of
+        them. Sequences may be longer in one than in another.
+
+    Examples
+    --------
+    >>> import torch
+    >>> texts = MicroBatches([torch.zeros(2, 5), torch.zeros(1, 9)])
+    >>> [x.shape for x in cut("batch", texts, (2, 1))]
+    [torch.Size([2, 5]), torch.Size([1, 9])]
+    """
+
+    parts: Sequence[object]
 
 
 def cut(name: str, data: object, sizes: Sequence[int]) -> tuple[object, ...]:
@@ -20,12 +42,13 @@ def cut(name: str, data: object, sizes: Sequence[int]) -> tuple[object, ...]:
     name
         What to call the data in messages.
     data
-        A tensor; or a tuple, list or mapping of such data, cut part by part; or None, which stays None.
+        A tensor; or a tuple, list or mapping of such data, cut part by part; or None, which stays None. Or
+        `MicroBatches`, which are cut already.
 
     Raises
     ------
     InputError
-        If it is anything else, or if a tensor has another number of rows.
+        If it is anything else, or if a tensor has another number of rows, or if there are more or fewer micro-batches.
 
     Examples
     --------
@@ -33,6 +56,39 @@ def cut(name: str, data: object, sizes: Sequence[int]) -> tuple[object, ...]:
     >>> cut("batch", torch.arange(3), (1, 2))
     (tensor([0]), tensor([1, 2]))
     """
+    return _cut(name, data, sizes, _refuse)
+
+
+def cut_keywords(keywords: Mapping[str, object], sizes: Sequence[int]) -> tuple[Mapping[str, object], ...]:
+    """Cut keyword arguments as `cut` does; what has no rows (numbers, texts, functions, …) is for all micro-batches.
+
+    Raises
+    ------
+    InputError
+        If a tensor has another number of rows, or if there are more or fewer micro-batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> cut_keywords({"mask": torch.tensor([True, False]), "causal": True}, (1, 1))
+    ({'mask': tensor([True]), 'causal': True}, {'mask': tensor([False]), 'causal': True})
+    """
+    columns = {name: _cut(name, data, sizes, lambda name, other: other) for name, data in keywords.items()}
+    return tuple({name: parts[j] for name, parts in columns.items()} for j in range(len(sizes)))
+
+
+def _cut(name: str, data: object, sizes: Sequence[int], other: Callable[[str, object], object]) -> tuple[object, ...]:
+    """Cut data; `other` says what becomes of what is no tensor, or refuses it."""
+    if isinstance(data, MicroBatches):
+        if len(data.parts) != len(sizes):
+            raise InputError(
+                f"{name} has {len(data.parts)} micro-batches, and the schedule {len(sizes)}: {list(sizes)}"
+            )
+        return tuple(
+            part
+            for j, (rows, size) in enumerate(zip(data.parts, sizes, strict=True))
+            for part in _cut(f"{name}.parts[{j}]", rows, (size,), other)
+        )
     ends = tuple(accumulate(sizes))
 
     def part(name: str, data: object, start: int, stop: int) -> object:
@@ -47,11 +103,13 @@ def cut(name: str, data: object, sizes: Sequence[int]) -> tuple[object, ...]:
             return {key: part(f"{name}[{key!r}]", value, start, stop) for key, value in data.items()}
         if isinstance(data, tuple | list):
             return tuple(part(f"{name}[{place}]", value, start, stop) for place, value in enumerate(data))
-        if data is None:
-            return None
-        raise InputError(f"{name} is a {type(data).__name__}; give tensors with one row for each sample")
+        return None if data is None else other(name, data)
 
     return tuple(part(name, data, stop - size, stop) for stop, size in zip(ends, sizes, strict=True))
+
+
+def _refuse(name: str, data: object) -> object:
+    raise InputError(f"{name} is a {type(data).__name__}; give tensors with one row for each sample")
 
 
 def tensors_of(data: object) -> Iterator[Tensor]:
@@ -106,11 +164,17 @@ def evaluation_sizes(batch: object, sizes: Sequence[int] | None, largest: int) -
         if not sizes:
             raise InputError("sizes: the list is empty; leave it out, or give the samples of each micro-batch")
         return tuple(sizes)
-    data = batch
+    if isinstance(batch, MicroBatches):
+        return tuple(_rows(part) for part in batch.parts)
+    total = _rows(batch)
+    base, larger = divmod(total, -(-total // largest))
+    return (base,) * (-(-total // largest) - larger) + (base + 1,) * larger
+
+
+def _rows(data: object) -> int:
+    """Samples of a batch, by its first tensor."""
     while isinstance(data, tuple | list) and data:
         data = data[0]
     if not isinstance(data, Tensor) or data.dim() == 0 or not data.shape[0]:
         raise InputError("batch has no rows; give tensors with one row for each sample")
-    total = data.shape[0]
-    base, larger = divmod(total, -(-total // largest))
-    return (base,) * (-(-total // largest) - larger) + (base + 1,) * larger
+    return data.shape[0]

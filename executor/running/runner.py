@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +16,8 @@ from adaptpipe.solver import InputError
 from ..channels.message import Message, as_message
 from ..weights import WeightQueue, install
 from ..weights.activations import Storages, count_saved
+from .keywords import chosen, keywords_of
+from .randomness import RandomState
 from .rows import tensors_of
 from .startup import device_of
 
@@ -35,7 +37,7 @@ class Runner(Protocol):
         self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
     ) -> Message: ...
 
-    def outputs(self, inputs: Message, target: object, weight: float) -> Message: ...
+    def outputs(self, microbatch: int, inputs: Message, target: object, weight: float) -> Message: ...
 
     def backward(self, microbatch: int, gradients: Message | None, split: bool) -> Message: ...
 
@@ -72,21 +74,31 @@ class StageRunner:
         For the last stage only.
     unit_times
         For each micro-batch, what each unit of its weight gradient takes, in any one measure. Left out: there is one.
+    random
+        Where forwards that train get their random states from. None: they are left alone.
     """
 
     def __init__(
-        self, stage: int, module: nn.Module, loss_fn: Loss | None, unit_times: Sequence[tuple[int, ...]] = ()
+        self,
+        stage: int,
+        module: nn.Module,
+        loss_fn: Loss | None,
+        unit_times: Sequence[tuple[int, ...]] = (),
+        random: RandomState | None = None,
     ) -> None:
         self.stage = stage
         self.module = module
         self._loss_fn = loss_fn
         self._unit_times = unit_times
+        self._random = random
+        self.takes = keywords_of(module)
         device = device_of({stage: module})
         self._devices = {"cpu"} if device is None else {"cpu", device.type}
         self._queue: WeightQueue = install(module, stage)
         self._held: dict[int, _Held] = {}
         self._bytes: dict[int, int] = {}  # of each micro-batch
         self._known: dict[object, int] = {}  # bytes after F, by what the inputs look like
+        self._keywords: Sequence[Mapping[str, object]] = ()
         self._open: set[int] = set()  # micro-batches whose gradients are not complete
         self._complete: Callable[[int], None] | None = None
 
@@ -98,6 +110,10 @@ class StageRunner:
     def held_by(self, microbatch: int) -> int:
         """Bytes held for one micro-batch."""
         return self._bytes.get(microbatch, 0)
+
+    def expect(self, keywords: Sequence[Mapping[str, object]]) -> None:
+        """Keep the keyword arguments of the micro-batches to come, those that the module takes."""
+        self._keywords = [chosen(given, self.takes) for given in keywords]
 
     def begin(self, microbatches: int, complete: Callable[[int], None]) -> None:
         """Start a step; `complete` hears the stage's number once the gradients of all its micro-batches are there."""
@@ -128,17 +144,18 @@ class StageRunner:
         Message
             The outputs; of the last stage its weighted loss.
         """
-        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs)
+        keywords = tuple(tensors_of(self._given(microbatch)))
+        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs + keywords)
         casts = tuple(map(torch.get_autocast_dtype, self._autocasting()))
         key = (self.module.training, looks, casts)
         storages = None
         if key not in self._known:
-            there = [*self.module.parameters(), *self.module.buffers(), *tensors_of(target)]
+            there = [*self.module.parameters(), *self.module.buffers(), *tensors_of(target), *keywords]
             storages = Storages(there + [x for x in inputs if is_batch and x is not None])
-        with self._bound(microbatch, split), _counting(storages, bool(casts)):
+        with self._bound(microbatch, split), self._drawing(microbatch), _counting(storages, bool(casts)):
             # Autocast keeps casts of leaves until its context ends, which here is the whole step; views are no leaves.
             seen = tuple(None if x is None else x.view_as(x) for x in inputs) if casts else inputs
-            roots = self.outputs(seen, target, weight)
+            roots = self.outputs(microbatch, seen, target, weight)
             del seen
         if storages is not None:
             for x in inputs:
@@ -150,7 +167,7 @@ class StageRunner:
         self._held[microbatch] = _Held(() if is_batch else inputs, edges)
         return roots
 
-    def outputs(self, inputs: Message, target: object, weight: float) -> Message:
+    def outputs(self, microbatch: int, inputs: Message, target: object, weight: float) -> Message:
         """Run the module and, on the last stage, the loss; keep nothing.
 
         Raises
@@ -158,7 +175,7 @@ class StageRunner:
         InputError
             If the output is not a tensor, or a tuple or list of tensors and None; or if the loss is not a scalar.
         """
-        output = self.module(*inputs)
+        output = self.module(*inputs, **self._given(microbatch))
         if self._loss_fn is None:
             return as_message(self.stage, output)
         loss = self._loss_fn(output, target)
@@ -214,12 +231,14 @@ class StageRunner:
 
     def assert_done(self) -> None:
         """Check at the end of a step that no weight gradient waits."""
+        self._keywords = ()
         self._queue.assert_empty()
         assert not self._held, f"stage {self.stage} holds micro-batches {list(self._held)} after its last op"
 
     def clear(self) -> None:
         """Let go of everything, after a step that failed."""
         self._queue.clear()
+        self._keywords = ()
         self._held.clear()
         self._bytes.clear()
 
@@ -238,6 +257,12 @@ class StageRunner:
         if not self._open and self._complete is not None:
             complete, self._complete = self._complete, None
             complete(self.stage)
+
+    def _given(self, microbatch: int) -> Mapping[str, object]:
+        return self._keywords[microbatch] if self._keywords else {}
+
+    def _drawing(self, microbatch: int) -> AbstractContextManager[None]:
+        return nullcontext() if self._random is None else self._random.of(self.stage, microbatch)
 
     def _bound(self, microbatch: int, split: bool) -> AbstractContextManager[None]:
         return self._queue.bind(microbatch) if split else nullcontext()

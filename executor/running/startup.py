@@ -49,6 +49,13 @@ def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str]) -> R:
     return made[0]
 
 
+def gather(mine: R) -> list[R]:
+    """Tell every process what each of them has."""
+    everyone = [mine] * dist.get_world_size()
+    dist.all_gather_object(everyone, mine)
+    return everyone
+
+
 def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Module]) -> None:
     """Check that a rank was given the stages that its schedule will ask it for.
 
