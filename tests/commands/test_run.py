@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from adaptpipe.commands.run_file import RunSpec, load_run
+from adaptpipe.commands.training import configure
 from adaptpipe.solver import InputError, Problem, Schedule, check
 from adaptpipe.solver.traces.reading import load_trace
 from tests.nesting import tracks
@@ -70,6 +71,34 @@ def test_run_trains_under_both_schedules_and_writes_them(run_file: Path, tmp_pat
         assert trace.schedule == Schedule.load(tmp_path / "out" / f"{stem}.json")
         assert trace.makespan_ns > 0
         assert {rank for rank, _ in tracks(json.loads(file.read_text())["traceEvents"])} == {0, 1}
+
+
+@pytest.mark.timeout(120)
+def test_run_trains_a_llama_of_transformers(tmp_path: Path) -> None:
+    settings = {
+        "model.num_hidden_layers": 2,
+        "model.hidden_size": 16,
+        "model.intermediate_size": 24,
+        "model.sequence": 16,
+        "samples": 4,
+        "steps": 4,
+        "learning_rate": 0.01,
+        "method": "ZB-H1",  # a search would take longer than all else here
+        "out": tmp_path / "out",
+    }
+    example = Path(__file__).parents[2] / "examples" / "llama-small.toml"
+    done = adaptpipe("run", example, "--json", *(f"--set={key}={value}" for key, value in settings.items()))
+    assert done.returncode == 0, done.stderr
+    for row in json.loads(done.stdout)["run"]:
+        assert row["gradient_error"] <= 1e-5
+        assert 0 < row["last_loss"] < row["first_loss"]
+
+
+def test_a_run_refuses_dropout_which_would_make_gradients_differ() -> None:
+    keys = {"kind": "hf", "family": "gpt2", "sequence": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    with pytest.raises(InputError, match=r"model.resid_pdrop = 0.1: .* set model.resid_pdrop = 0 and model.embd_pdrop"):
+        configure(RunSpec(model=keys))
+    configure(RunSpec(model={**keys, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}))
 
 
 @pytest.mark.timeout(120)
