@@ -78,7 +78,7 @@ def peaks(rank: int, world: int, argument: tuple[str, Sequence[Run]]) -> list[in
         placement = run.schedule.placement
         model = SETS[name](placement.stage_count, sum(run.schedule.sizes))
         stages = {stage: model.stages[stage] for _, stage in placement.held[rank]}
-        with Pipeline(run.problem, run.schedule, stages, model.loss_fn) as pipeline:
+        with Pipeline(run.problem, run.schedule, stages, model.loss_fn, execution="static") as pipeline:
             pipeline.step(model.batch, model.target)
             found.append(pipeline.report.peak_bytes)
     return found

@@ -1,0 +1,95 @@
+"""What the ranks of the memory tests do; in a file of its own, so that other processes find it by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch.distributed as dist
+
+from adaptpipe.executor.report import StepReport
+from adaptpipe.executor.running.emulated import EmulatedPipeline
+from adaptpipe.executor.running.memory import MemoryRule
+from adaptpipe.executor.running.pipeline import Pipeline
+from adaptpipe.executor.running.plan import ExecutionMode
+from adaptpipe.solver import Kind, Problem, Schedule
+from adaptpipe.solver.evaluate.noise import Noise
+
+from ..stage_sets import SETS
+from .pipeline_jobs import Case, own, refusal
+
+
+@dataclass(frozen=True)
+class Limited:
+    """One schedule under a limit."""
+
+    problem: Problem
+    schedule: Schedule
+    execution: ExecutionMode
+    noise: Noise | None
+
+
+def emulated(rank: int, world: int, argument: tuple[Sequence[Limited], int, float]) -> list[StepReport]:
+    """One step of each."""
+    cases, message_bytes, seconds_per_tick = argument
+    reports = []
+    for case in cases:
+        with EmulatedPipeline(
+            case.problem,
+            case.schedule,
+            seconds_per_tick=seconds_per_tick,
+            execution=case.execution,
+            noise=case.noise,
+            message_bytes=message_bytes,
+        ) as pipeline:
+            pipeline.step()
+            reports.append(pipeline.report)
+    return reports
+
+
+def real(rank: int, world: int, cases: Sequence[Limited]) -> list[tuple[StepReport, float]]:
+    """One step of each on a small GPT: the report, and the loss."""
+    found = []
+    for case in cases:
+        model = SETS["gpt"](case.schedule.placement.stage_count, sum(case.schedule.sizes))
+        mine = own(rank, case.schedule, model)
+        with Pipeline(
+            case.problem, case.schedule, mine, model.loss_fn, execution=case.execution, noise=case.noise
+        ) as pipeline:
+            loss = pipeline.step(model.batch, model.target)
+            found.append((pipeline.report, loss))
+    return found
+
+
+def held_bytes(rank: int, world: int, case: Case) -> dict[tuple[int, Kind, int], int]:
+    """What each op of one step leaves held on any rank: by stage, kind and, for W, the end of its units."""
+    model = SETS[case.model](case.schedule.placement.stage_count, sum(case.schedule.sizes))
+    mine = own(rank, case.schedule, model)
+    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, execution="static", memory="report") as pipeline:
+        pipeline.step(model.batch, model.target)
+        records = pipeline.report.records
+    held = {(r.op.stage, r.op.kind, 0 if r.op.units is None else r.op.units[1]): r.held_bytes for r in records}
+    everyone: list[dict[tuple[int, Kind, int], int]] = [{} for _ in range(world)]
+    dist.all_gather_object(everyone, held)
+    return {key: value for each in everyone for key, value in each.items()}
+
+
+def refusals(rank: int, world: int, cases: Sequence[Limited]) -> list[str]:
+    """What each says when it is made."""
+    return [
+        refusal(partial(EmulatedPipeline, each.problem, each.schedule, seconds_per_tick=1e-5, execution=each.execution))
+        for each in cases
+    ]
+
+
+def step(rank: int, world: int, argument: tuple[Limited, MemoryRule]) -> int:
+    """One step of a small GPT; its peak."""
+    case, memory = argument
+    model = SETS["gpt"](case.schedule.placement.stage_count, sum(case.schedule.sizes))
+    mine = own(rank, case.schedule, model)
+    with Pipeline(
+        case.problem, case.schedule, mine, model.loss_fn, memory=memory, execution=case.execution
+    ) as pipeline:
+        pipeline.step(model.batch, model.target)
+        return pipeline.report.peak_bytes

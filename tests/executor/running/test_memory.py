@@ -1,0 +1,240 @@
+"""The memory limit while schedules run: never passed, and refused where it would be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from adaptpipe.executor.errors import RankFailure
+from adaptpipe.executor.launching.launcher import launch
+from adaptpipe.executor.programs.lowering import lower
+from adaptpipe.executor.programs.program import Pass, Receive, Send
+from adaptpipe.executor.programs.route import WINDOW
+from adaptpipe.executor.running.plan import ExecutionMode
+from adaptpipe.solver import Kind, Op, Problem, Schedule, place, simulate
+from adaptpipe.solver.core.problem import Cost
+from adaptpipe.solver.evaluate.noise import Noise
+
+from ...strategies import problems, schedules_of
+from ..orders import POLICIES, problem_for, schedule_for
+from . import memory_jobs as jobs
+from .pipeline_jobs import Case
+
+pytestmark = pytest.mark.timeout(120)
+
+MESSAGE_BYTES = 64
+EXECUTIONS: tuple[ExecutionMode, ...] = ("adaptive", "adaptive", "adaptive", "static")
+NOISES = (None, Noise.parse("sigma=0.8,link=1"), Noise.parse("pause=20,slow_rank=0:2,imbalance=0.5"))
+
+
+def eager(schedule: Schedule) -> Schedule:
+    """Every W whole, right after its I."""
+    rows = tuple(
+        tuple(
+            each
+            for op in row
+            if op.kind is not Kind.W
+            for each in ((op, Op(op.stage, Kind.W, op.microbatch)) if op.kind is Kind.I else (op,))
+        )
+        for row in schedule.ops
+    )
+    return replace(schedule, ops=rows)
+
+
+def late(schedule: Schedule) -> Schedule:
+    """Every W after all else."""
+    return replace(schedule, ops=tuple(tuple(sorted(row, key=lambda op: op.kind is Kind.W)) for row in schedule.ops))
+
+
+def reserve_of(problem: Problem, schedule: Schedule, message_bytes: int) -> tuple[int, ...]:
+    """The most that messages of each rank can hold: its windows, and what its own stages may pass on."""
+    program, found = lower(problem, schedule), []
+    for row in program.rows:
+        incoming = {i.route: 0 for i in row if isinstance(i, Receive)}
+        outgoing = {i.route: 0 for i in row if isinstance(i, Send)}
+        passes = sum(isinstance(i, Pass) for i in row)
+        # One beyond the window where another order than the sender's makes a rank wait for a later message.
+        here = sum(min(len(program.orders[route]), 2 * WINDOW + len(schedule.sizes)) for route in incoming)
+        there = sum(program.windows.get(route, len(program.orders[route])) for route in outgoing)
+        found.append((here + there + passes) * message_bytes)
+    return tuple(found)
+
+
+def limited(problem: Problem, schedule: Schedule, tightness: Sequence[float], message_bytes: int) -> Problem:
+    """Limits between the least that adaptive execution accepts (tightness 1) and what the schedule holds (0)."""
+    least, most = (simulate(problem, each).peak_memory for each in (eager(schedule), schedule))
+    limits = tuple(
+        round(low + (max(low, high) - low) * (1 - share))
+        for low, high, share in zip(least, most, tightness, strict=True)
+    )
+    bare = replace(problem, memory=replace(problem.memory, limit=limits, reserve=(0,) * problem.ranks))
+    reserve = reserve_of(bare, schedule, message_bytes)
+    return replace(
+        bare,
+        memory=replace(
+            bare.memory,
+            limit=tuple(a + b for a, b in zip(limits, reserve, strict=True)),
+            reserve=reserve,
+        ),
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn, ranks: int) -> jobs.Limited:
+    """A random schedule of a random problem, its limits and its noise."""
+    data = problems(max_ranks=ranks, max_samples=5, families=("linear", "loop", "v", "wave"), limited=False)
+    problem = draw(data.filter(lambda problem: problem.ranks == ranks))
+    problem = replace(problem, memory=replace(problem.memory, reserve=(0,) * ranks))
+    schedule = draw(schedules_of(problem).map(late) | schedules_of(problem))
+    execution: ExecutionMode = draw(st.sampled_from(EXECUTIONS))
+    share = st.just(0.0) if execution == "static" else st.sampled_from([0.0, 0.5, 1.0, 1.0])
+    tightness = draw(st.lists(share, min_size=ranks, max_size=ranks))
+    return jobs.Limited(
+        limited(problem, schedule, tightness, MESSAGE_BYTES), schedule, execution, draw(st.sampled_from(NOISES))
+    )
+
+
+def drawn(ranks: int, count: int) -> list[jobs.Limited]:
+    """The same cases in every run."""
+    found: list[jobs.Limited] = []
+
+    @seed(ranks)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(cases(ranks))
+    def collect(case: jobs.Limited) -> None:
+        found.append(case)
+
+    collect()
+    return found
+
+
+def assert_within(problem: Problem, rank: int, peak_bytes: int, message_bytes: int) -> None:
+    memory, limit = problem.memory, problem.memory.limit[rank]
+    assert limit is not None
+    assert peak_bytes + problem.static_bytes(rank) <= limit
+    assert message_bytes <= memory.reserve[rank]
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_limit_is_never_passed_in_emulated_runs(ranks: int) -> None:
+    """The published policy runs F past the limit where weight gradients cannot make room."""
+    todo = drawn(ranks, 30)
+    tight = sum(
+        limit is not None and peak > limit
+        for case in todo
+        for limit, peak in zip(
+            case.problem.memory.limit, simulate(case.problem, case.schedule).peak_memory, strict=True
+        )
+    )
+    assert tight >= 5
+    measured = launch(jobs.emulated, ranks, (todo, MESSAGE_BYTES, 2e-5), threads=1)
+    for rank, reports in enumerate(measured):
+        for case, report in zip(todo, reports, strict=True):
+            assert_within(case.problem, rank, report.peak_bytes, report.message_bytes)
+
+
+def per_stage(values: dict[int, int]) -> tuple[Cost, ...]:
+    return tuple(values[stage] for stage in sorted(values))
+
+
+def measured_problem(units: int) -> Problem:
+    """A problem of 4 stages on 2 ranks, with the bytes that the small GPT holds."""
+    placement = place("v", 2, 2)
+    problem = replace(problem_for(placement, (1, 1), units), backward=None)
+    schedule = eager(schedule_for(placement, (1, 1), "zb"))
+    rows = tuple(
+        tuple(
+            each
+            for op in row
+            for each in (
+                [replace(op, units=(u, u + 1)) for u in range(units)] if op.kind is Kind.W and units > 1 else [op]
+            )
+        )
+        for row in schedule.ops
+    )
+    held, _ = launch(jobs.held_bytes, 2, Case("", "gpt", problem, replace(schedule, ops=rows)), threads=1)
+    stages = range(placement.stage_count)
+    after = {s: [held[s, Kind.I, 0], *(held.get((s, Kind.W, u + 1), 0) for u in range(units))] for s in stages}
+    problem = problem_for(placement, (1,) * 4, units)
+    memory = replace(
+        problem.memory,
+        activation=tuple(held[s, Kind.F, 0] for s in stages),
+        retained=tuple(after[s][0] for s in stages),
+        retained_units=tuple(tuple(a - b for a, b in pairwise(after[s])) for s in stages),
+    )
+    return replace(problem, memory=memory)
+
+
+def test_the_limit_is_never_passed_in_real_runs() -> None:
+    """With measured bytes a fixed order's peak is the predicted one, and no decision at run time passes a limit."""
+    todo = []
+    for units in (1, 3):
+        problem = measured_problem(units)
+        for number, policy in enumerate(POLICIES):
+            schedule = schedule_for(problem.placement, (1,) * 4, policy, number)
+            for share in (0.0, 0.5, 1.0):
+                noise = NOISES[(number + units) % 3]
+                within = limited(problem, schedule, (share,) * 2, 1 << 16)
+                todo.append(jobs.Limited(within, schedule, "adaptive", noise))
+            todo.append(jobs.Limited(limited(problem, schedule, (0.0,) * 2, 1 << 16), schedule, "static", None))
+    for rank, found in enumerate(launch(jobs.real, 2, todo, threads=1)):
+        for case, (report, loss) in zip(todo, found, strict=True):
+            assert_within(case.problem, rank, report.peak_bytes, report.message_bytes)
+            assert loss == pytest.approx(found[0][1], rel=1e-5)
+            if case.execution == "static":
+                predicted = simulate(case.problem, case.schedule).peak_memory[rank]
+                assert report.peak_bytes + case.problem.static_bytes(rank) == predicted
+
+
+def test_schedules_that_could_pass_the_limit_are_refused() -> None:
+    """At load, on every rank, with rank and op; a fixed order also where only its own W's come too late."""
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2},
+            "batch": {"samples": 3},
+            "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+            "memory": {"activation": 10, "retained": 4, "limit": 28},
+        }
+    )
+    first = ["0F0", "0F1", "0F2", "0I0", "0W0", "0I1", "0W1", "0I2", "0W2"]
+    second = ["1F0", "1I0", "1F1", "1I1", "1F2", "1I2", "1W0", "1W1", "1W2"]
+    deep = Schedule.parse(problem.placement, (1,) * 3, [first, second])
+    late = Schedule.parse(problem.placement, (1,) * 3, [[*first[:2], *first[3:5], "0F2", *first[5:]], second])
+    tight = replace(problem, memory=replace(problem.memory, limit=(28, 17)))
+    cases = [
+        jobs.Limited(problem, deep, "adaptive", None),
+        jobs.Limited(tight, late, "static", None),
+        jobs.Limited(tight, late, "adaptive", None),
+    ]
+    for messages in launch(jobs.refusals, 2, cases, threads=1):
+        assert messages[0].startswith("NoAnswerError: rank 0: 0F2 brings the memory to 30 B, above the limit of 28 B")
+        assert messages[1].startswith("NoAnswerError: rank 1, position 4: 1F2 brings the memory to 18 B")
+        assert messages[2] == "no error"
+
+
+def test_a_model_that_holds_more_than_planned_is_stopped() -> None:
+    problem = measured_problem(1)
+    schedule = schedule_for(problem.placement, (1,) * 4, "gpipe")
+    thought = tuple(each // 2 for each in problem.memory.activation if isinstance(each, int))
+    wrong = replace(problem, memory=replace(problem.memory, activation=thought))
+    case = jobs.Limited(limited(wrong, schedule, (0.0, 0.0), 1 << 16), schedule, "adaptive", None)
+    with pytest.raises(
+        RankFailure, match=r"F of micro-batch .*with \dF\d rank \d (would hold|holds) .* above memory.limit"
+    ):
+        launch(jobs.step, 2, (case, "enforce"), threads=1)
+    peaks = launch(jobs.step, 2, (case, "report"), threads=1)
+    assert all(
+        limit is not None and peak + case.problem.static_bytes(rank) > limit - case.problem.memory.reserve[rank]
+        for rank, (peak, limit) in enumerate(zip(peaks, case.problem.memory.limit, strict=True))
+    )
