@@ -2,6 +2,11 @@
 
 A gloo operation finishes only inside `wait()`; its handle cannot be polled, and a `wait` that times out breaks the
 connection. Hence the threads: they wait without limit, and the limits are ours.
+
+A tensor whose receive is posted before it is sent goes at once; one that is sent first costs both processes several
+times as much. So the receiver does not wait for a header to post what comes behind it: it expects tensors like those of
+the last message of the same micro-batch, and the sender, which knows that too, fulfils what is expected. Where its
+tensors are others, it sends one element for each that is expected, which gloo takes for the whole, and then its own.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from adaptpipe.solver import InputError
 from ..clock import sleep_until
 from ..errors import ConnectionLost, TransportError
 from ..programs.route import Route
-from .message import HEADER_WORDS, Message, TensorSpec, decode, encode, missing_words, nbytes
+from .message import HEADER_WORDS, Message, TensorSpec, decode, encode, layout, missing_words, nbytes
 
 _TIMED_OUT = re.compile("timed out|time-?out", re.IGNORECASE)
 
@@ -60,6 +65,9 @@ class Ledger:
 class _End(ABC):
     """What both ends share: a thread, the error it died of, and a condition that it signals."""
 
+    _expects = True
+    """Whether tensors are expected to be like the last ones. Both ends must be of one mind."""
+
     def __init__(
         self, route: Route, peer: int, group: dist.ProcessGroup, ledger: Ledger, work: Callable[[], None]
     ) -> None:
@@ -67,6 +75,7 @@ class _End(ABC):
         self._peer = peer
         self._group = group
         self._ledger = ledger
+        self._last: dict[int, tuple[TensorSpec, ...]] = {}  # layouts, by micro-batch
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._guard, args=(work,), name=str(route), daemon=True)
@@ -127,21 +136,27 @@ class Outgoing(_End):
             If a tensor is on a device that this transport does not reach.
         """
         self._raise_error()
-        header = encode(self._number, microbatch, message)
+        header, *rest = encode(self._number, microbatch, message)
         payload = [_dense(tensor) for tensor in message if tensor is not None and tensor.numel()]
         self._check(payload)
+        expected, mine = self._last.get(microbatch, ()), layout(message)
+        if expected == mine:
+            parts = [header, *payload, *rest]
+        else:
+            parts = [header, *(torch.empty(1, dtype=spec.dtype) for spec in expected), *rest, *payload]
+            if self._expects:
+                self._last[microbatch] = mine
         self._number += 1
         with self._changed:
             self._flying += 1
         size = nbytes(payload)
         self._ledger.add(size)
         try:
-            works = [_work(dist.isend(part, self._peer, group=self._group)) for part in header]
-            works += [self._post(tensor) for tensor in payload]
+            works = [self._post(part) for part in parts]
         except RuntimeError as error:
             self._error = error
             self._raise_error()
-        self._sent.put((works, (*header, *payload), size))
+        self._sent.put((works, tuple(parts), size))
 
     def has_room(self, capacity: int) -> bool:
         """Tell whether fewer than `capacity` messages are in flight; never waits."""
@@ -186,7 +201,7 @@ class Outgoing(_End):
         return _work(dist.isend(tensor, self._peer, group=self._group))
 
     def _finish(self, works: Sequence[dist.Work]) -> None:
-        for work in works:
+        for work in reversed(works):  # they end in order, so that one wait is enough to wake up from
             work.wait()
 
     def _reap(self) -> None:
@@ -212,7 +227,7 @@ class Incoming(_End):
     group
         A gloo group of its own, of the two ranks.
     ledger
-        Counts the bytes of messages received and not yet taken.
+        Counts the bytes of messages received and not yet taken, and of the tensors that wait for the next one.
     window
         How many messages may wait to be taken. The others wait at their sender.
 
@@ -319,7 +334,6 @@ class Incoming(_End):
                 microbatch = self._expected[0]
             message = self._receive(microbatch)
             arrived_s = time.perf_counter() + self._late_s.get(microbatch, 0.0)
-            self._ledger.add(nbytes(message))
             with self._changed:
                 self._expected.popleft()
                 self._arrived[microbatch] = message, arrived_s
@@ -327,11 +341,12 @@ class Incoming(_End):
             del message
 
     def _receive(self, microbatch: int) -> Message:
-        words = torch.empty(HEADER_WORDS, dtype=torch.int64)
-        self._fill(words)
+        expected = self._last.get(microbatch, ())
+        words, tensors = torch.empty(HEADER_WORDS, dtype=torch.int64), self._allocate(expected)
+        self._finish([self._post(part) for part in (words, *tensors)])
         if missing := missing_words(words):
             rest = torch.empty(missing, dtype=torch.int64)
-            self._fill(rest)
+            self._finish([self._post(rest)])
             words = torch.cat([words, rest])
         header = decode(words)
         if (header.number, header.microbatch) != (self._number, microbatch):
@@ -340,18 +355,30 @@ class Incoming(_End):
                 f"micro-batch {microbatch} comes next; both ranks must run the same schedule"
             )
         self._number += 1
-        return self._payload(header.specs)
+        found = layout(header.specs)
+        if found != expected:
+            self._ledger.add(-nbytes(tensors))
+            tensors = self._allocate(found)
+            self._finish([self._post(tensor) for tensor in tensors])
+            if self._expects:
+                self._last[microbatch] = found
+        return self._assembled(header.specs, tensors)
 
-    def _payload(self, specs: Sequence[TensorSpec | None]) -> Message:
-        message = tuple(None if spec is None else self._empty(spec) for spec in specs)
-        self._finish([self._post(tensor) for tensor in message if tensor is not None and tensor.numel()])
-        for tensor, spec in zip(message, specs, strict=True):
+    def _allocate(self, specs: Sequence[TensorSpec]) -> list[Tensor]:
+        tensors = [self._empty(spec) for spec in specs]
+        self._ledger.add(nbytes(tensors))
+        return tensors
+
+    def _assembled(self, specs: Sequence[TensorSpec | None], travelled: Sequence[Tensor]) -> Message:
+        """The message whose tensors have arrived; what has no elements did not travel."""
+        left = iter(travelled)
+        message: list[Tensor | None] = []
+        for spec in specs:
+            tensor = None if spec is None else next(left) if spec.travels else self._empty(spec)
             if tensor is not None and spec is not None and spec.requires_grad:
                 tensor.requires_grad_()
-        return message
-
-    def _fill(self, tensor: Tensor) -> None:
-        _work(dist.irecv(tensor, self._peer, group=self._group)).wait()
+            message.append(tensor)
+        return tuple(message)
 
     def _empty(self, spec: TensorSpec) -> Tensor:
         return torch.empty(spec.shape, dtype=spec.dtype)
@@ -360,7 +387,7 @@ class Incoming(_End):
         return _work(dist.irecv(tensor, self._peer, group=self._group))
 
     def _finish(self, works: Sequence[dist.Work]) -> None:
-        for work in works:
+        for work in reversed(works):  # they end in order, so that one wait is enough to wake up from
             work.wait()
 
     def _hand_over(self, message: Message) -> Message:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,6 +59,11 @@ class TensorSpec:
     requires_grad: bool
     on_cpu: bool
 
+    @property
+    def travels(self) -> bool:
+        """Whether there is anything to send beside what the header says."""
+        return 0 not in self.shape
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -102,6 +108,22 @@ def nbytes(message: Sequence[Tensor | None]) -> int:
     return sum(tensor.nbytes for tensor in message if tensor is not None)
 
 
+def layout(parts: Sequence[Tensor | TensorSpec | None]) -> tuple[TensorSpec, ...]:
+    """What receives must be posted for a message, whether or not its tensors take part in the backward.
+
+    Examples
+    --------
+    >>> layout((torch.ones(3, requires_grad=True), None, torch.ones(0)))
+    (TensorSpec(dtype=torch.float32, shape=(3,), requires_grad=False, on_cpu=True),)
+    """
+    found = []
+    for part in parts:
+        if part is not None and 0 not in part.shape:
+            on_cpu = part.on_cpu if isinstance(part, TensorSpec) else part.device.type == "cpu"
+            found.append(TensorSpec(part.dtype, tuple(part.shape), requires_grad=False, on_cpu=on_cpu))
+    return tuple(found)
+
+
 def encode(number: int, microbatch: int, message: Message) -> list[Tensor]:
     """Write the header of a message: one part of `HEADER_WORDS` words, and a second one if that is too short."""
     words = [_MAGIC, number, microbatch, 0, len(message)]
@@ -113,7 +135,8 @@ def encode(number: int, microbatch: int, message: Message) -> list[Tensor]:
             words += [_CODES[tensor.dtype], flags, tensor.dim(), *tensor.shape]
     words[3] = len(words)
     words += [0] * (HEADER_WORDS - len(words))
-    return [torch.tensor(part) for part in (words[:HEADER_WORDS], words[HEADER_WORDS:]) if part]
+    # By numpy, which takes a list of integers ten times as fast.
+    return [torch.from_numpy(np.array(part)) for part in (words[:HEADER_WORDS], words[HEADER_WORDS:]) if part]
 
 
 def missing_words(first: Tensor) -> int:
@@ -124,7 +147,7 @@ def missing_words(first: Tensor) -> int:
     TransportError
         If it is no header.
     """
-    magic, total = int(first[0]), int(first[3])
+    magic, _, _, total = first[:4].tolist()
     if magic != _MAGIC or total < _FIXED:
         raise TransportError("what arrived is not the header of a message; do all ranks run the same version?")
     return max(0, total - HEADER_WORDS)

@@ -25,6 +25,8 @@ from .message import Message, TensorSpec
 class NcclOutgoing(Outgoing):
     """The sending end; untested. `send` must be called on the stream that computes the tensors."""
 
+    _expects = False
+
     def __init__(
         self,
         route: Route,
@@ -65,6 +67,8 @@ class NcclOutgoing(Outgoing):
 class NcclIncoming(Incoming):
     """The receiving end; untested. A message counts as arrived when the device has it."""
 
+    _expects = False
+
     def __init__(
         self,
         route: Route,
@@ -80,9 +84,9 @@ class NcclIncoming(Incoming):
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
         super().__init__(route, peer, group, ledger, window)
 
-    def _payload(self, specs: Sequence[TensorSpec | None]) -> Message:
+    def _receive(self, microbatch: int) -> Message:
         with torch.cuda.device(self._device), torch.cuda.stream(self._side):
-            return super()._payload(specs)
+            return super()._receive(microbatch)
 
     def _empty(self, spec: TensorSpec) -> Tensor:
         return torch.empty(spec.shape, dtype=spec.dtype, device="cpu" if spec.on_cpu else self._device)

@@ -22,6 +22,7 @@ from adaptpipe.executor.programs.route import Route
 from adaptpipe.solver import InputError
 
 THERE, BACK = Route("F", 0, 1, 0, 1), Route("B", 1, 0, 1, 0)
+STEPS = 5
 SIZE = 1 << 20  # bytes of one message in the tests of the window
 
 
@@ -67,11 +68,12 @@ def any_messages(seed: int) -> list[Message]:
 
 
 def exchange(rank: int, world: int, seed: int) -> list[list[Part | None]]:
-    """Rank 0 sends, rank 1 receives, over two steps; both tell what."""
+    """Rank 0 sends, rank 1 receives, over steps alike and unlike the ones before; both tell what."""
     transport = connect(Crew.of(), [THERE])
     messages = any_messages(seed)
     seen = []
-    for _ in range(2):
+    for step in range(STEPS):
+        messages = messages if step < 2 else [*messages[step:], *messages[:step]]
         transport.begin({THERE: range(len(messages))})
         for j, message in enumerate(messages):
             if rank == 0:

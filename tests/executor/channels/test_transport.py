@@ -22,7 +22,7 @@ from . import messages
 @pytest.mark.timeout(60)
 def test_any_tuple_arrives_as_it_was_sent() -> None:
     sent, received = launch(messages.exchange, 2, 0)
-    assert len(sent) == 2 * len(messages.any_messages(0))
+    assert len(sent) == messages.STEPS * len(messages.any_messages(0))
     for ours, theirs in zip(sent, received, strict=True):
         assert ours == theirs
 
