@@ -147,7 +147,7 @@ def missing_words(first: Tensor) -> int:
     TransportError
         If it is no header.
     """
-    magic, _, _, total = first[:4].tolist()
+    magic, _, _, total = (int(word) for word in first[:4].tolist())
     if magic != _MAGIC or total < _FIXED:
         raise TransportError("what arrived is not the header of a message; do all ranks run the same version?")
     return max(0, total - HEADER_WORDS)
