@@ -18,7 +18,8 @@ from torch import Tensor
 from adaptpipe.solver import InputError
 
 from ..programs.route import Route
-from .channel import Incoming, Ledger, Outgoing
+from .channel import Incoming, Outgoing
+from .ledger import Ledger
 from .message import Message, TensorSpec
 
 

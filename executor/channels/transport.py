@@ -21,7 +21,8 @@ import torch.distributed as dist
 
 from ..crew import Crew
 from ..programs.route import WINDOW, Route
-from .channel import Incoming, Ledger, Outgoing
+from .channel import Incoming, Outgoing
+from .ledger import Ledger
 from .message import Message
 
 _FOREVER = timedelta(days=1)  # gloo breaks the connection when it times out; the limits that count are ours

@@ -12,7 +12,7 @@ from torch.profiler import record_function
 
 from adaptpipe.solver import Kind, Op
 
-from ..channels.channel import Ledger
+from ..channels.ledger import Ledger
 from ..channels.message import Message, nbytes
 from ..channels.transport import Transport
 from ..programs.program import Instruction, Pass, Program, Receive, Run, Send

@@ -9,7 +9,7 @@ from adaptpipe.solver import Kind, Op, Problem
 from adaptpipe.solver.core.problem import price
 from adaptpipe.solver.evaluate.limits import in_unit
 
-from ..channels.channel import Ledger
+from ..channels.ledger import Ledger
 from ..errors import MemoryLimitError
 from .runner import Runner
 
