@@ -40,8 +40,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_units
         Units that a stage's weight gradient is measured in, and may be cut into.
     baseline
-        The schedule to compare with; "" is the usual one of the placement: 1F1B (linear), Interleaved1F1B (loop),
-        ZB-V (v), else GPipe.
+        The schedule to compare with: a method, or a file that ends in .json or .csv (PyTorch's); "" is the usual one
+        of the placement: 1F1B (linear), Interleaved1F1B (loop), ZB-V (v), else GPipe.
     memory_limit
         For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes.
     profile_sizes

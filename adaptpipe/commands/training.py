@@ -43,6 +43,7 @@ from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve
 
+from .baseline import check_methods, find_baseline
 from .run_file import RunSpec
 from .worth import Worth, choices, worth
 
@@ -124,17 +125,7 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
             f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
         )
     Granularity.parse(spec.granularity)
-    bare = bare_problem(spec.place(), spec.samples, spec.microbatch_sizes)
-    for key, name in (("baseline", spec.baseline_name), ("method", spec.method)):
-        method = find_method(name)
-        if method.build is not None:
-            try:
-                method.build(bare, None)
-            except InputError:
-                raise InputError(
-                    f"{key} = {name!r}: does not exist with placement = {spec.placement!r} on {spec.ranks} ranks; "
-                    f"choose another {key} or placement"
-                ) from None
+    check_methods(spec, bare_problem(spec.place(), spec.samples, spec.microbatch_sizes))
     keys = dict(spec.model)
     kind = keys.pop("kind", None)
     if not isinstance(kind, str):
@@ -196,7 +187,7 @@ def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
     placement = spec.place()
     reserve = message_reserve(profile, placement)
     free = profile.problem(placement, spec.samples, spec.microbatch_sizes, reserve=reserve, name=Path(spec.out).name)
-    baseline = solve(free, spec.baseline_name, objective=spec.objective, time_limit=spec.time_limit)
+    baseline = find_baseline(spec, free)
     if baseline.timeline is None:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {baseline.reason}")
     limits: tuple[int | None, ...]

@@ -13,9 +13,11 @@ import pytest
 
 from adaptpipe.commands.run_file import RunSpec, load_run
 from adaptpipe.commands.training import configure
-from adaptpipe.solver import InputError, Problem, Schedule, check
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, check, place
 from adaptpipe.solver.traces.reading import load_trace
 from tests.nesting import tracks
+from tests.solver.pytorch.test_messages import HUNG
+from tests.theirs import dump, theirs
 
 TINY = """
 ranks = 2
@@ -48,11 +50,13 @@ def adaptpipe(*args: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "settings",
-    [[], ["--set", "placement=v", "--set", "baseline=ZB-V", "--set", "microbatch_sizes=[1, 2]"]],
-    ids=["linear", "v"],
+    [[], ["--set", "placement=v", "--set", "baseline={}/zbv.csv", "--set", "microbatch_sizes=[1, 2]"]],
+    ids=["linear", "v, against PyTorch's"],
 )
 def test_run_trains_under_both_schedules_and_writes_them(run_file: Path, tmp_path: Path, settings: list[str]) -> None:
     """pytorch/torchtitan#550: the console showed loss -1.0; here the loss is the owner's, with every placement."""
+    dump(theirs("ZBVZeroBubble", 2, 4), tmp_path / "zbv.csv")
+    settings = [word.replace("{}", str(tmp_path)) for word in settings]
     done = adaptpipe("run", run_file, "--json", *settings)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -166,6 +170,21 @@ def test_bad_input_of_a_run_exits_with_2(run_file: Path, setting: str, message: 
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_baseline_whose_messages_never_end_does_not_start(run_file: Path, tmp_path: Path) -> None:
+    """Both ranks sent before they received, and neither ever ended: pytorch/pytorch#172668."""
+    (tmp_path / "hung.csv").write_text(HUNG)
+    spec = load_run(run_file, [f"baseline={tmp_path}/hung.csv", "placement=loop", "stages_per_rank=2", "samples=3"])
+    with pytest.raises(NoAnswerError, match=r"hung\.csv: deadlock where sends block: row 1 \(rank 0\), column 12: 0S"):
+        configure(spec)
+
+
+def test_a_baseline_of_another_shape(run_file: Path, tmp_path: Path) -> None:
+    Schedule.parse(place("linear", 2), (2, 2), [["0F0", "0B0"], ["1F0", "1B0"]]).save(tmp_path / "s.json")
+    spec = load_run(run_file, [f"baseline={tmp_path}/s.json", "placement=loop", "stages_per_rank=2"])
+    with pytest.raises(InputError, match=r"^baseline = '.*s\.json': the schedule is for 2 stages on 2 ranks, the p"):
+        configure(spec)
 
 
 def test_the_documentation_lists_every_key_with_its_default() -> None:

@@ -1,0 +1,63 @@
+"""What a run is compared with: the schedule of a method, or one from a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adaptpipe.solver import InputError, Problem, Result, Schedule, simulate
+from adaptpipe.solver.evaluate.simulate import require_fit
+from adaptpipe.solver.methods import find_method
+from adaptpipe.solver.pytorch import import_csv
+from adaptpipe.solver.solving import solve
+
+from .run_file import RunSpec
+
+ENDINGS = (".json", ".csv")
+"""Of a schedule file, and of PyTorch's."""
+
+
+def check_methods(spec: RunSpec, bare: Problem) -> None:
+    """See that a run's method and baseline exist, before anything is measured.
+
+    Raises
+    ------
+    InputError
+        When a method is unknown or does not exist for the placement, or the baseline's file is none, or of another
+        shape.
+    NoAnswerError
+        When the baseline's file is a CSV that does not run.
+    """
+    names = {"baseline": spec.baseline_name, "method": spec.method}
+    if _is_file(spec.baseline_name):
+        _load(names.pop("baseline"), bare)
+    for key, name in names.items():
+        method = find_method(name)
+        if method.build is not None:
+            try:
+                method.build(bare, None)
+            except InputError:
+                raise InputError(
+                    f"{key} = {name!r}: does not exist with placement = {spec.placement!r} on {spec.ranks} ranks; "
+                    f"choose another {key} or placement"
+                ) from None
+
+
+def find_baseline(spec: RunSpec, problem: Problem) -> Result:
+    """The baseline, at the prices of a problem."""
+    name = spec.baseline_name
+    if not _is_file(name):
+        return solve(problem, name, objective=spec.objective, time_limit=spec.time_limit)
+    return Result("given", spec.objective, simulate(problem, _load(name, problem)), 0, 0.0, found_by=Path(name).name)
+
+
+def _is_file(name: str) -> bool:
+    return Path(name).suffix in ENDINGS
+
+
+def _load(name: str, problem: Problem) -> Schedule:
+    schedule = import_csv(name, problem).schedule if name.endswith(".csv") else Schedule.load(name)
+    try:
+        require_fit(problem, schedule)
+    except InputError as error:
+        raise InputError(f"baseline = {name!r}: {error}") from None
+    return schedule
