@@ -1,0 +1,57 @@
+"""No module makes a wrong gradient: odd ones, in any order, cut into stages anywhere, under random schedules."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from adaptpipe.executor.launching.launcher import launch
+from adaptpipe.solver import place
+
+from ..odd_stages import ODD
+from . import odd_jobs as jobs
+from .pipeline_jobs import Case
+from .test_random_schedules import cases_of
+
+pytestmark = pytest.mark.timeout(120)
+
+COUNT = 24
+PLACEMENTS = (place("linear", 2), place("v", 2, 2), place("loop", 2, 3))
+
+
+@st.composite
+def odd_cases(draw: st.DrawFn) -> Case:
+    """One to three modules for each stage, and a random schedule."""
+    placement = draw(st.sampled_from(PLACEMENTS))
+    pieces = st.lists(st.sampled_from(sorted(ODD)), min_size=1, max_size=3).map("+".join)
+    names = "|".join(draw(st.lists(pieces, min_size=placement.stage_count, max_size=placement.stage_count)))
+    return draw(cases_of(placement, names))
+
+
+def drawn() -> list[Case]:
+    """The same cases in every run."""
+    found: list[Case] = []
+
+    @seed(3)
+    @settings(
+        max_examples=COUNT,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(odd_cases())
+    def collect(case: Case) -> None:
+        found.append(case)
+
+    collect()
+    return found
+
+
+def test_gradients_equal_those_of_autograd_alone() -> None:
+    cases = drawn()
+    assert {name for case in cases for stage in case.model.split("|") for name in stage.split("+")} == set(ODD)
+    for rank in launch(jobs.compare_odd, 2, cases, threads=1):
+        for name, gradient in rank:
+            assert gradient <= 1e-4, name
