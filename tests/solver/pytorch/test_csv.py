@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, check, place, simulate
 from adaptpipe.solver.pytorch import export_csv, import_csv
+from adaptpipe.solver.pytorch.lowering import lower
 from tests.strategies import problems, schedules_of
 
 SPLIT = [["0F0", "0F1", "0I0", "0W0", "0B1"], ["1F0", "1I0", "1F1", "1W0", "1B1"]]
@@ -188,3 +189,27 @@ def test_a_schedule_over_the_limit_of_its_problem(tmp_path: Path) -> None:
     problem = problem_of(memory={"activation": {"per_sample": 1}, "limit": 1})
     with pytest.raises(NoAnswerError, match=r"s\.csv: rank 0, position 1: .*limit"):
         import_csv(tmp_path / "s.csv", problem)
+
+
+LETTERS = '0123FIWBSENDRCVUA_(); ,\n"-'
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_random_edit_is_read_or_refused_by_name(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "edited.csv"
+    rows = lower(Schedule.parse(place("linear", 2), (1, 1), SPLIT)) if data.draw(st.booleans()) else SPLIT
+    text = "\n".join(",".join(map(str, row)) for row in rows)
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        stop = data.draw(st.integers(start, min(start + 5, len(text))))
+        text = text[:start] + data.draw(st.text(LETTERS, max_size=3)) + text[stop:]
+    path.write_text(text)
+    message = f"{path}: "
+    try:
+        assert len(import_csv(path).schedule.ops) == len(text.strip().splitlines())
+    except (InputError, NoAnswerError) as error:
+        message = str(error)
+    assert message.startswith(f"{path}: "), message

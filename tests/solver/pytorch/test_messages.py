@@ -37,6 +37,14 @@ def test_the_pair_that_hung_is_refused(tmp_path: Path) -> None:
         import_csv(tmp_path / "s.csv")
 
 
+def test_the_documentation_shows_what_is_said_of_it(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text(HUNG)
+    with pytest.raises(NoAnswerError) as caught:
+        import_csv(tmp_path / "s.csv")
+    shown = (Path(__file__).parents[3] / "docs" / "pytorch.md").read_text()
+    assert str(caught.value).split(": ", 1)[1] in shown.replace(";\n", "; ")
+
+
 def test_a_circle_is_found_before_what_else_is_wrong() -> None:
     """The lines that the report quotes, which are a part of a schedule."""
     table = parse_table("2SEND_F1,0F2,0SEND_F2,2RECV_B0,2B0\n3RECV_F1,3SEND_B0,3F1,3B1,1RECV_F2,3SEND_B1,1F2")
@@ -82,6 +90,14 @@ def test_a_circle_is_found_where_there_is_one(made: tuple[Schedule, Table], seed
     except NoAnswerError as error:
         found = str(error)
     assert found.startswith("deadlock") != nx.is_directed_acyclic_graph(graph), found
+    if not found.startswith("deadlock"):  # messages from one rank to another are received as they are sent
+        orders: dict[tuple[int, int, bool], list[Transfer]] = {}
+        for rank, row in enumerate(rows):
+            for end in (action for action in row if isinstance(action, Transfer)):
+                pair = (rank, schedule.placement.stages[0][end.other_stage])
+                key = (*(pair if end.sends else pair[::-1]), end.sends)
+                orders.setdefault(key, []).append(end if end.sends else end.other_end)
+        assert all(order == orders[source, target, not sends] for (source, target, sends), order in orders.items())
 
 
 GOOD = parse_table(
