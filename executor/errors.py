@@ -19,6 +19,10 @@ class TransportError(ExecutorError):
     """A message did not arrive, or was not the one that the schedule expects next."""
 
 
+class Late(TransportError):
+    """Something of another rank has not come in time. That rank hangs, or one that it waits for."""
+
+
 class ConnectionLost(TransportError):
     """The process at the other end is gone. Somebody else's failure, most likely: see `PeerFailed`."""
 

@@ -10,9 +10,10 @@ import traceback
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
-from .errors import ConnectionLost, PeerFailed, RankFailure
+from .errors import ConnectionLost, Late, PeerFailed, RankFailure
 
 _KEY = "adaptpipe/first-failure"
+_TIMED_OUT = re.compile("timed out|time-?out", re.IGNORECASE)
 _LOST = re.compile(r"connection (closed|reset|refused)|broken pipe|socket (closed|error)", re.IGNORECASE)
 
 
@@ -86,6 +87,16 @@ def first_failure(patience_s: float = 0.0) -> RankFailure | None:
         return RankFailure(*json.loads(store.get(_KEY)))
     except (RuntimeError, OSError):  # the store has gone with its process
         return None
+
+
+def is_time_out(error: BaseException) -> bool:
+    """Tell whether torch gave up waiting."""
+    return isinstance(error, RuntimeError) and bool(_TIMED_OUT.search(str(error)))
+
+
+def is_late(failure: BaseException) -> bool:
+    """Tell whether a failure only says that another rank has not done its part in time."""
+    return isinstance(failure, Late) or isinstance(failure.__cause__, Late)
 
 
 def _lost_connection(error: BaseException) -> bool:

@@ -11,7 +11,6 @@ tensors are others, it sends one element for each that is expected, which gloo t
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -26,12 +25,11 @@ from torch import Tensor
 from adaptpipe.solver import InputError
 
 from ..clock import sleep_until
-from ..errors import ConnectionLost, TransportError
+from ..errors import ConnectionLost, Late, TransportError
+from ..failures import is_time_out
 from ..programs.route import Route
 from .ledger import Ledger
 from .message import HEADER_WORDS, Message, TensorSpec, decode, encode, layout, missing_words, nbytes
-
-_TIMED_OUT = re.compile("timed out|time-?out", re.IGNORECASE)
 
 
 class _End(ABC):
@@ -70,7 +68,7 @@ class _End(ABC):
             raise self._translate(self._error) from self._error
 
     def _translate(self, error: BaseException) -> TransportError:
-        if isinstance(error, TransportError) or not isinstance(error, RuntimeError) or _TIMED_OUT.search(str(error)):
+        if isinstance(error, TransportError) or not isinstance(error, RuntimeError) or is_time_out(error):
             return TransportError(f"{self.route}: {error}")
         return ConnectionLost(f"{self.route}: {error}")
 
@@ -139,7 +137,7 @@ class Outgoing(_End):
 
         Raises
         ------
-        TransportError
+        Late
             If that takes longer than `timeout_s` seconds.
         ConnectionLost
             If the other rank is gone.
@@ -148,7 +146,7 @@ class Outgoing(_End):
             done = self._changed.wait_for(lambda: self.has_room(below), timeout_s)
         self._raise_error()
         if not done:
-            raise TransportError(
+            raise Late(
                 f"{self.route}: {self._flying} messages were not taken within {timeout_s:g} s; "
                 "the other rank hangs, or expects fewer messages"
             )
@@ -247,7 +245,7 @@ class Incoming(_End):
 
         Raises
         ------
-        TransportError, ConnectionLost
+        Late, TransportError, ConnectionLost
             As `wait`.
         """
         self.wait(microbatch, timeout_s)
@@ -262,8 +260,10 @@ class Incoming(_End):
 
         Raises
         ------
+        Late
+            If nothing arrives within `timeout_s` seconds.
         TransportError
-            If nothing arrives within `timeout_s` seconds, or if another message does than the one that comes next.
+            If another message does than the one that comes next.
         ConnectionLost
             If the other rank is gone.
         """
@@ -275,7 +275,7 @@ class Incoming(_End):
             arrived = self._arrived.get(microbatch)
             if arrived is None:
                 self._raise_error()
-                raise TransportError(
+                raise Late(
                     f"{self.route}: micro-batch {microbatch} has not arrived within {timeout_s:g} s; next to come: "
                     f"{list(self._expected)[:4]}"
                 )

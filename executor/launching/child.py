@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from ctypes import Array, c_int64
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from types import ModuleType
@@ -21,12 +22,14 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from ..errors import PeerFailed, RankFailure
-from ..failures import blame
+from ..failures import blame, is_late
+from ..whereabouts import Board
 
 HOST = "127.0.0.1"
 
-Outcome = tuple[Literal["done", "failed", "hearsay"], bytes]
-"""How a rank ended, and a pickle: its result; its failure; or a failure that another one caused, or may have."""
+Outcome = tuple[Literal["done", "failed", "late", "hearsay"], bytes]
+"""How a rank ended, and a pickle: its result; its failure; that it has waited for another in vain; or a failure that
+another one caused, or may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +78,19 @@ class Bootstrap:
             raise MainReached
 
 
-def rank_main(job: Job, outcome: Connection) -> None:
+def rank_main(job: Job, outcome: Connection, cells: Array[c_int64]) -> None:
     """Be a rank; the target of a local process."""
+    Board.mine = Board(cells).place(job.rank)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which then ends the ranks
     threading.Thread(target=_die_with_parent, name="parent", daemon=True).start()
     try:
         result = pickle.dumps(_run(job))
     except BaseException as error:
         verdict = blame(error, job.rank)
-        hearsay = isinstance(verdict, PeerFailed) or verdict.lost
-        _tell(outcome, ("hearsay" if hearsay else "failed", pickle.dumps(verdict)))
+        kind: Literal["failed", "late", "hearsay"] = "late" if is_late(error) else "failed"
+        if isinstance(verdict, PeerFailed) or verdict.lost:
+            kind = "hearsay"
+        _tell(outcome, (kind, pickle.dumps(verdict)))
         # Threads may be waiting in gloo for ever: no farewell.
         os._exit(1)
     _tell(outcome, ("done", result))

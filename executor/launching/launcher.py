@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from ctypes import Array, c_int64
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -23,6 +24,7 @@ from adaptpipe.solver import InputError
 
 from ..errors import PeerFailed, RankFailure
 from ..failures import blame
+from ..whereabouts import Board
 from .child import HOST, Bootstrap, Job, describe_exit, rank_main, unpickle_failure
 
 A = TypeVar("A")
@@ -102,15 +104,17 @@ def launch(
         return _join(function, ranks, argument, backend)
     store = TCPStore(HOST, 0, is_master=True, wait_for_workers=False)  # outlives every rank
     jobs = _jobs(function, ranks, argument, store.port, threads, backend)
+    cells = multiprocessing.get_context("forkserver").RawArray(c_int64, Board.size(ranks))
     running: list[_Rank] = []
     try:
         for job in jobs:
-            running.append(_start(job, preload))
-        results = _collect(running)
+            running.append(_start(job, preload, cells))
+        results = _collect(running, Board(cells))
         for rank in running:
             rank.process.join()
     finally:
         _end(running)
+        del store  # an exception keeps this frame, and the port must not stay open with it
     return tuple(pickle.loads(result) for result in results)
 
 
@@ -159,11 +163,11 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _start(job: Job, preload: Sequence[str]) -> _Rank:
+def _start(job: Job, preload: Sequence[str], cells: Array[c_int64]) -> _Rank:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*_PRELOADED, *preload])
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=rank_main, args=(job, sender), name=f"rank {job.rank}")
+    process = context.Process(target=rank_main, args=(job, sender, cells), name=f"rank {job.rank}")
     with _hidden_main():
         process.start()
     sender.close()  # the rank has its own, and its end must be seen here
@@ -181,7 +185,7 @@ def _hidden_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _collect(running: Sequence[_Rank]) -> list[bytes]:
+def _collect(running: Sequence[_Rank], board: Board) -> list[bytes]:
     """Wait for all results, or for the first failure and raise it."""
     results: dict[int, bytes] = {}
     hearsay: RankFailure | None = None
@@ -197,14 +201,14 @@ def _collect(running: Sequence[_Rank]) -> list[bytes]:
                 kind, data = outcome.recv()
             except (EOFError, OSError):
                 rank.process.join()
-                raise RankFailure(rank.number, None, None, None, None, describe_exit(rank.process.exitcode)) from None
+                raise _died(board, rank.number, describe_exit(rank.process.exitcode)) from None
             if kind == "done":
                 results[rank.number] = data
                 continue
             failure = unpickle_failure(data)
-            if kind == "failed":
+            if kind in ("failed", "late"):
                 assert isinstance(failure, RankFailure)
-                raise failure
+                raise failure if kind == "failed" else _hung(board, failure, [each.number for each in running])
             # Somebody else failed, and will be heard of in a moment, with more to say.
             hearsay = hearsay or (failure.first if isinstance(failure, PeerFailed) else failure)
             deadline = deadline or time.monotonic() + _HEARSAY_S
@@ -213,6 +217,20 @@ def _collect(running: Sequence[_Rank]) -> list[bytes]:
     if hearsay is not None:
         raise hearsay
     return [results[number] for number in sorted(results)]
+
+
+def _died(board: Board, rank: int, cause: str) -> RankFailure:
+    where = board.read(rank)
+    return RankFailure(rank, None, None, None, None, cause) if where is None else where.failure(cause)
+
+
+def _hung(board: Board, late: RankFailure, ranks: Sequence[int]) -> RankFailure:
+    """Name the rank that has been in one op while another waited in vain; if there is none, the one that waited."""
+    places = [where for rank in ranks if rank != late.rank and (where := board.read(rank)) is not None]
+    stuck = max((where for where in places if where.seems_to_hang), key=lambda where: where.for_s, default=None)
+    if stuck is None:
+        return late
+    return stuck.failure(f"has been in this op for {stuck.for_s:.1f} s, and others wait; {late.headline}", late.details)
 
 
 def _end(running: Sequence[_Rank]) -> None:

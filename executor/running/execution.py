@@ -17,6 +17,7 @@ from ..channels.message import Message, nbytes
 from ..channels.transport import Transport
 from ..programs.program import Instruction, Pass, Program, Receive, Run, Send
 from ..report import OpRecord
+from ..whereabouts import Board
 from .memory import Account
 from .runner import Runner, detached
 
@@ -126,6 +127,8 @@ class Execution:
         if account is not None:
             before = account.ops_bytes
             account.require(op)
+        if Board.mine is not None:
+            Board.mine.enter(op)
         start, busy = time.perf_counter(), time.thread_time()
         with record_function(str(op)):
             match op.kind:
@@ -138,6 +141,8 @@ class Execution:
             if self._added_s is not None:
                 time.sleep(self._added_s(op))
         end, busy = time.perf_counter(), time.thread_time() - busy
+        if Board.mine is not None:
+            Board.mine.leave()
         held = runner.held_by(op.microbatch)
         if account is not None:
             # Looking after each op is enough: while I runs, the larger of what was held before and after counts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -20,9 +21,11 @@ from adaptpipe.solver.traces.writing import save_trace
 from ..channels.message import Message
 from ..channels.transport import connect
 from ..crew import Crew
-from ..failures import blame
+from ..errors import Late
+from ..failures import blame, is_time_out
 from ..programs.program import Program
 from ..report import OpRecord, StepReport, as_trace
+from ..whereabouts import Board
 from .adaptive import AdaptiveExecution
 from .disturbance import Disturbance
 from .execution import Execution
@@ -81,6 +84,7 @@ class Session:
         self._runners = runners
         self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
+        self._timeout_s = timeout_s
         self._transport = connect(crew, program.routes, timeout_s=timeout_s, device=device)
         self._account = Account(plan.problem, program.sizes, crew.rank, runners, self._transport.messages, memory)
         self._steps = 0
@@ -183,9 +187,20 @@ class Session:
         if execution.loss is not None:
             mine = [execution.loss.item() * execution.samples, execution.samples]
         sums = torch.tensor(mine, dtype=torch.float64, device=self._meeting_place)
-        dist.all_reduce(sums)
+        self._all_reduce(sums)
         loss, samples = sums.tolist()
         return float(loss / samples)
+
+    def _all_reduce(self, values: torch.Tensor) -> None:
+        """Sum over all ranks, which all must get there."""
+        work = dist.all_reduce(values, async_op=True)
+        assert work is not None, "every rank is in the default group"
+        try:
+            work.wait(timedelta(seconds=self._timeout_s))
+        except RuntimeError as error:
+            if is_time_out(error):
+                raise Late(f"not every rank has come to the end of the step within {self._timeout_s:g} s") from error
+            raise
 
     def _settle(self) -> None:
         """Wait at the end of a step for what ops have started beside them: nothing, where ops are emulated."""
@@ -198,6 +213,8 @@ class Session:
     @contextmanager
     def _guard(self, execution: Execution | None = None) -> Iterator[None]:
         """Turn what goes wrong inside into the error that says where, and let go of everything."""
+        if execution is not None and Board.mine is not None:
+            Board.mine.begin(self._steps, self._timeout_s)
         try:
             yield
         except BaseException as error:

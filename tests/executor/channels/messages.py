@@ -17,7 +17,7 @@ import torch.distributed as dist
 from adaptpipe.executor.channels.message import _DTYPES, Message
 from adaptpipe.executor.channels.transport import Transport, connect
 from adaptpipe.executor.crew import Crew
-from adaptpipe.executor.errors import ConnectionLost, TransportError
+from adaptpipe.executor.errors import ConnectionLost, Late, TransportError
 from adaptpipe.executor.programs.route import Route
 from adaptpipe.solver import InputError
 
@@ -187,7 +187,7 @@ def nothing_comes(rank: int, world: int, argument: None) -> str:
         dist.barrier()
         return ""
     assert not transport.ready(THERE, 4)
-    text = _message_of(TransportError, lambda: transport.recv(THERE, 4))
+    text = _message_of(Late, lambda: transport.recv(THERE, 4))
     dist.barrier()
     return text
 
@@ -197,7 +197,7 @@ def nobody_takes(rank: int, world: int, argument: None) -> str:
     text = ""
     if rank == 0:
         transport.send(THERE, 0, (torch.zeros(SIZE // 4),))
-        text = _message_of(TransportError, transport.flush)
+        text = _message_of(Late, transport.flush)
     dist.barrier()
     return text
 

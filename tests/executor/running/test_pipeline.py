@@ -168,14 +168,16 @@ def test_the_first_failure_is_told(policy: str, where: str, place_of_failure: st
 
 def test_a_killed_rank_is_told() -> None:
     """A rank that is killed in the middle of a step: pytorch/PiPPy#3."""
-    with pytest.raises(RankFailure, match=r"^rank 2: killed by signal 9"):
+    with pytest.raises(RankFailure, match=r"^rank 2, stage 2, F of micro-batch 2, step 0: killed by signal 9"):
         launch(jobs.fall_into_trap, 4, (case("gpt", place("linear", 4), (1,) * 6, "1f1b"), 2, "kill"))
 
 
 def test_a_rank_that_hangs_is_noticed() -> None:
     """The default of half an hour is long when a rank hangs: pytorch PR#129369."""
     with pytest.raises(
-        RankFailure, match=r"^rank [02], stage [02], [FB] of micro-batch \d, .*has not arrived within 1 s"
+        RankFailure,
+        match=r"^rank 1, stage 1, F of micro-batch 2, step 0: has been in this op for .* s, and others wait; "
+        r"rank [02], stage [02], [FB] of micro-batch \d, .*has not arrived within 1 s",
     ):
         launch(jobs.fall_into_trap, 3, (case("gpt", place("linear", 3), (1,) * 4, "1f1b"), 1, "hang"))
 
