@@ -58,7 +58,7 @@ def strike(how: How, delay_s: float = 0.0) -> None:
 
 
 def die(rank: int, world: int, argument: tuple[Problem, Schedule, Death, Path, float]) -> None:
-    """Run two steps, or as much of them as the rank lives to see; leave behind its number and when it was struck, at what."""
+    """Run two steps, or what the rank lives to see of them; leave behind its number, when it was hit, and where."""
     problem, schedule, death, folder, timeout_s = argument
     (folder / f"{rank}.pid").write_text(str(os.getpid()))
     begun: list[Op] = []
