@@ -26,7 +26,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes
     ----------
     model
-        `kind` ("gpt" or "mlp") and the keys of that kind.
+        `kind` ("gpt", "mlp" or "hf") and the keys of that kind.
     ranks, placement, stages_per_rank
         Pipeline: processes, where stages live, stages on each.
     samples, microbatch_sizes

@@ -12,8 +12,8 @@ from adaptpipe.solver.files.reading import read_data
 from .config import DecoderConfig
 from .families import FAMILIES, Family, Settings
 
-_ALSO = ("attn_implementation",)
-"""Keys that every config takes and none lists."""
+_ATTENTION = "attn_implementation"
+"""A key that every config takes and none lists; older releases do not take it from a file."""
 
 
 def read_decoder(source: str | Path | Mapping[str, object], *, sequence: int, **changes: object) -> DecoderConfig:
@@ -91,7 +91,7 @@ def _check_keys(family: Family, keys: Mapping[str, object]) -> None:
     if not keys:
         return
     usual = family.settings({})
-    known = {*usual.to_dict(), *usual.attribute_map, *_ALSO}
+    known = {*usual.to_dict(), *usual.attribute_map, _ATTENTION}
     for key in keys:
         if key not in known:
             close = get_close_matches(key, known, 1)
@@ -101,7 +101,10 @@ def _check_keys(family: Family, keys: Mapping[str, object]) -> None:
 
 def _settings(place: str, family: Family, data: Mapping[str, object]) -> Settings:
     try:
-        return family.settings(data)
+        settings = family.settings({key: value for key, value in data.items() if key != _ATTENTION})
+        if _ATTENTION in data:
+            settings._attn_implementation = data[_ATTENTION]
+        return settings
     except InputError:
         raise
     except Exception as error:  # transformers checks values in several ways

@@ -43,6 +43,11 @@ def test_ways_to_the_same_model(tmp_path: Path) -> None:
         assert (config.vocab, config.sequence, config.family.name) == (23, SEQUENCE, "llama")
 
 
+def test_the_way_of_attention_is_settled() -> None:
+    assert decoder("llama").settings._attn_implementation == "sdpa"
+    assert decoder("llama-eager").settings._attn_implementation == "eager"
+
+
 def test_aliases_are_keys_too() -> None:
     config = build("hf", family="gpt2", sequence=8, hidden_size=16, num_attention_heads=2, num_hidden_layers=1)
     assert isinstance(config, DecoderConfig)
