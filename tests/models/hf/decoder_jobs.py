@@ -60,10 +60,13 @@ def _compare(rank: int, case: Case, folder: Path) -> Seen:
     parts = split_layers(len(config.layer_names), schedule.placement.stage_count)
     stages: dict[int, nn.Module] = {s: build_stage(config, 0, parts[s]) for _, s in schedule.placement.held[rank]}
     if case.recomputed:
+        again = {
+            "gradient_checkpointing": True,
+            "_gradient_checkpointing_func": partial(checkpoint, use_reentrant=False),
+        }
         for module in (each for stage in stages.values() for each in stage.modules()):
             if hasattr(module, "gradient_checkpointing"):
-                module.gradient_checkpointing = True
-                module._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+                module.__dict__.update(again)
     with Pipeline(
         case.problem, schedule, stages, next_byte_loss, tied=tied_copies(config, parts), timeout_s=100
     ) as pipeline:

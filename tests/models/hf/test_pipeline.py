@@ -34,7 +34,7 @@ def cases() -> list[Case]:
     Of each decoder one head is tied: by a linear placement to an embedding on the other rank, by a V to one here. In
     one of three cases the blocks are computed again in the backward.
     """
-    found = []
+    found: list[Case] = []
     for number, name in enumerate(DECODERS):
         for turn, placement in enumerate((place("linear", 2), place("v", 2, 2))):
             problem = problem_for(placement, (1, 3, 2), units=UNITS)
