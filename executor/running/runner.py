@@ -146,12 +146,13 @@ class StageRunner:
         """
         keywords = tuple(tensors_of(self._given(microbatch)))
         looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs + keywords)
+        given = [x for x in inputs if is_batch and x is not None] + [*tensors_of(target), *keywords]
+        self._queue.ignore(given)
         casts = tuple(map(torch.get_autocast_dtype, self._autocasting()))
         key = (self.module.training, looks, casts)
         storages = None
         if key not in self._known:
-            there = [*self.module.parameters(), *self.module.buffers(), *tensors_of(target), *keywords]
-            storages = Storages(there + [x for x in inputs if is_batch and x is not None])
+            storages = Storages([*self.module.parameters(), *self.module.buffers(), *given])
         with self._bound(microbatch, split), self._drawing(microbatch), _counting(storages, bool(casts)):
             # Autocast keeps casts of leaves until its context ends, which here is the whole step; views are no leaves.
             seen = tuple(None if x is None else x.view_as(x) for x in inputs) if casts else inputs
@@ -233,6 +234,7 @@ class StageRunner:
         """Check at the end of a step that no weight gradient waits."""
         self._keywords = ()
         self._queue.assert_empty()
+        self._queue.clear()
         assert not self._held, f"stage {self.stage} holds micro-batches {list(self._held)} after its last op"
 
     def clear(self) -> None:

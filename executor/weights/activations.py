@@ -28,12 +28,12 @@ class Storages:
     """
 
     def __init__(self, ignored: Iterable[Tensor] = ()) -> None:
-        self._ignored = {address for tensor in ignored if (address := _address(tensor))}
+        self._ignored = {address for tensor in ignored if (address := address_of(tensor))}
         self._bytes: dict[int, int] = {}
 
     def add(self, tensor: Tensor) -> None:
         """Count the storage of a tensor, unless it has been counted."""
-        address = _address(tensor)
+        address = address_of(tensor)
         if address and address not in self._ignored:
             self._bytes[address] = tensor.untyped_storage().nbytes()
 
@@ -84,6 +84,6 @@ def _is_cast_parameter(tensor: Tensor) -> bool:
     return isinstance(getattr(cast.next_functions[0][0], "variable", None), nn.Parameter)
 
 
-def _address(tensor: Tensor) -> int:
+def address_of(tensor: Tensor) -> int:
     """Where a tensor's storage is; 0 where it has none, as sparse tensors and those of size 0."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0

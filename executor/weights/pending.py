@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -41,14 +41,20 @@ class WeightEntry:
 class Pending:
     """Weight gradients that wait, in the order in which they became ready: the stage's last layer first.
 
+    Parameters
+    ----------
+    ignored
+        Addresses of storages that are there anyway, as the batch's, and do not count.
+
     Attributes
     ----------
     nbytes
         Bytes that they keep alive; a tensor shared by several counts once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ignored: Set[int] = frozenset()) -> None:
         self.nbytes = 0
+        self._ignored = ignored
         self._entries: list[WeightEntry | None] = []  # None: all rows are done
         self._rows: list[int] = []
         self._left: list[int] = []  # rows that are not done
@@ -62,7 +68,11 @@ class Pending:
         """Append a weight gradient; none may have run yet."""
         assert self._borders is None, "a weight gradient became ready after the first of its micro-batch had run"
         storages = tuple(tensor.untyped_storage() for tensor in entry.tensors)
-        held = tuple((storage.data_ptr(), storage.nbytes()) for storage in storages)
+        held = tuple(
+            (address, 0 if address in self._ignored else storage.nbytes())
+            for storage in storages
+            for address in [storage.data_ptr()]
+        )
         for address, size in held:
             users = self._users.get(address, 0)
             self._users[address] = users + 1

@@ -11,7 +11,7 @@ With no queue bound a patched module computes exactly what it did before, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MethodType, TracebackType
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from ..errors import WeightQueueError
-from .activations import Storages
+from .activations import Storages, address_of
 from .deferred import Sinks, WeightGradient, stand_in
 from .pending import Pending, WeightEntry
 
@@ -57,6 +57,7 @@ class WeightQueue:
         self.stage = stage
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._pending: dict[int, Pending] = {}
+        self._ignored: set[int] = set()
         self._last: Pending | None = None  # the last one whose gradients are all done
         self._layers = tuple(_deferrable_layers(module))
         for layer in self._layers:
@@ -133,6 +134,10 @@ class WeightQueue:
         if not pending.entries:
             self._last = self._pending.pop(microbatch)
 
+    def ignore(self, tensors: Iterable[Tensor]) -> None:
+        """Do not count the storages of these in `held_by`, until `clear`: they are there anyway, as the batch is."""
+        self._ignored.update(map(address_of, tensors))
+
     def entries(self, microbatch: int) -> tuple[WeightEntry, ...]:
         """List what waits for this micro-batch, the stage's last layer first."""
         pending = self._pending.get(microbatch)
@@ -183,8 +188,9 @@ class WeightQueue:
             )
 
     def clear(self) -> None:
-        """Drop what waits, after a step that failed."""
+        """Forget the step: what waits, if it failed, and what does not count."""
         self._pending.clear()
+        self._ignored.clear()
 
     def _add(self, microbatch: int, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int) -> None:
         name = self._names.get(id(weight), "weight")
@@ -197,7 +203,7 @@ class WeightQueue:
             parameter=name,
             tensors=(x, gy),
         )
-        self._pending.setdefault(microbatch, Pending()).add(entry)
+        self._pending.setdefault(microbatch, Pending(self._ignored)).add(entry)
 
 
 def install(module: nn.Module, stage: int = 0) -> WeightQueue:

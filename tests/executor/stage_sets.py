@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from adaptpipe.models import GPTConfig, build_full, build_stage, next_byte_loss, split_layers
 
@@ -245,6 +246,25 @@ def frozen(which: tuple[int, ...]) -> Callable[[int, int], Model]:
     return make
 
 
+class Recomputed(nn.Module):
+    """All of it runs again in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 16, bias=False), nn.Linear(16, 8, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = checkpoint(lambda x: torch.tanh(self.b(torch.tanh(self.a(x)))), x, use_reentrant=False)
+        return y
+
+
+def recomputed(stages: int, samples: int) -> Model:
+    """Checkpointed stages."""
+    torch.manual_seed(6)
+    modules: list[nn.Module] = [Recomputed() for _ in range(stages)]
+    return Model(modules, torch.randn(samples, 8), torch.randn(samples, 8), F.mse_loss)
+
+
 def run_whole(modules: Sequence[nn.Module], batch: object) -> object:
     """Apply stages one after the other in one process."""
     x: object = batch
@@ -259,6 +279,7 @@ SETS: dict[str, Callable[[int, int], Model]] = {
     "nothing waits": nothing_waits,
     "several tensors": several,
     "unused tensor": unused,
+    "recomputed": recomputed,
     "only first trains": frozen((1, 2)),
     "only last trains": frozen((0, 1)),
     "middle frozen": frozen((1,)),

@@ -93,6 +93,20 @@ def test_a_run_holds_what_the_problem_says(profile: Profile) -> None:
             assert all(a <= b for a, b in zip(held, said, strict=True))
 
 
+def test_a_checkpointed_stage_is_measured_as_it_is() -> None:
+    """Recomputing was counted once in the model and done twice at run time: pytorch/pytorch#136766.
+
+    F leaves a stage's input, and what the loss saved; I, which recomputes, leaves what both weight gradients need. Rows
+    of the batch do not count, for they are there anyway.
+    """
+    (profile, _) = launch(jobs.profile_of, 2, (place("linear", 2), "recomputed", (3,), 1), threads=1)
+    one = 3 * 4
+    (first,), (last,) = (part.measurements for part in profile.parts)
+    assert (first.activation, last.activation) == (0, (8 + 8) * one)
+    assert (first.retained, last.retained) == ((16 + 16 + 8) * one, (8 + 16 + 16 + 8) * one)
+    assert [part.deferred for part in profile.parts] == [1.0, 1.0]
+
+
 def test_at_most_as_many_units_as_asked_for() -> None:
     (profile, _) = launch(jobs.profile_of, 2, (V, "gpt", (1,), 2), threads=1)
     assert [len(part.unit_work) for part in profile.parts] == [1, 2, 2, 1]
