@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import InputError
+
+T = TypeVar("T")
 
 PIPELINE = "pp"
 """Name of a device mesh's dimension along which the stages lie; its other dimension, if any, has replicas."""
@@ -60,6 +63,10 @@ class Crew:
         me = dist.get_rank()
         (replica,) = (number for number, row in enumerate(replicas) if me in row)
         return cls(replicas, replica, replicas[replica].index(me), mesh.get_group(PIPELINE))
+
+    def first(self, everyone: Sequence[T]) -> list[T]:
+        """Of what all processes have, what the first replica's have, by pipeline rank."""
+        return [everyone[process] for process in self.replicas[0]]
 
     @property
     def members(self) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ def profile(
 
     require_writable(output)
     measured = launch_ranks(profile_rank, spec)[0]
-    problem = measured.problem(spec.place(), spec.samples, spec.microbatch_sizes, name=file.stem)
+    problem = measured.problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes, name=file.stem)
     if output is not None:
         problem.save(output)
     if json:

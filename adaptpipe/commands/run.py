@@ -16,7 +16,8 @@ from .common import emit, json_option, say, table
 from .run_file import RunSpec, load_run
 
 if TYPE_CHECKING:
-    from .training import Outcome, Trained
+    from .learning import Trained
+    from .training import Outcome
 
 TOLERANCE = 1e-5
 """Largest relative error of a float32 gradient that counts as equal."""
@@ -33,11 +34,12 @@ def run(
     """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
     spec = load_run(file, settings or [])
     require_torch()
+    _check_files(spec)
     from .training import launch_ranks, run_rank
 
     cores = os.cpu_count() or 1
-    if spec.ranks > cores and "WORLD_SIZE" not in os.environ:
-        say(f"{spec.ranks} ranks share {cores} cores: measured times will show the sharing more than the schedule")
+    if spec.processes > cores and "WORLD_SIZE" not in os.environ:
+        say(f"{spec.processes} ranks share {cores} cores: measured times will show the sharing more than the schedule")
     results = launch_ranks(run_rank, spec)
     outcome = results[0]
     if isinstance(outcome, Exception):
@@ -82,6 +84,14 @@ def require_torch() -> None:
         raise InputError("torch is not installed, and running a schedule needs it; pip install 'adaptpipe[torch]'")
 
 
+def _check_files(spec: RunSpec) -> None:
+    """Refuse checkpoints that cannot be, before the work is done."""
+    if spec.resume and not Path(spec.resume).is_file():
+        raise InputError(f"resume = {spec.resume!r}: there is no such file; a run with checkpoint = FILE writes one")
+    if spec.checkpoint and Path(spec.checkpoint).is_dir():
+        raise InputError(f"checkpoint = {spec.checkpoint!r}: is a folder; give the name of a file")
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One schedule's figures, predicted and measured."""
@@ -118,7 +128,7 @@ class Row:
 
 
 def _row(spec: RunSpec, outcome: Outcome, index: int) -> Row:
-    from .training import predicted_s
+    from .planning import predicted_s
 
     result: Result = (outcome.baseline, outcome.ours)[index]
     trained: Trained = outcome.trained[index]
@@ -167,6 +177,7 @@ def _write(spec: RunSpec, outcome: Outcome) -> Path:
 def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> None:
     from .worth import lines
 
+    first = outcome.trained[0].first_step
     table(
         ["", *(row.name for row in rows)],
         [
@@ -179,7 +190,10 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
             ["peak of live activations by rank, predicted", *(_mib(row.predicted_peaks) for row in rows)],
             ["peak of live activations by rank, measured", *(_mib(row.measured_peaks) for row in rows)],
             ["messages not yet taken by rank, measured", *(_mib(row.received) for row in rows)],
-            [f"loss, step 1 to {spec.steps}", *(f"{row.first_loss:.3f} to {row.last_loss:.3f}" for row in rows)],
+            [
+                f"loss, step {first} to {first + spec.steps - 1}",
+                *(f"{row.first_loss:.3f} to {row.last_loss:.3f}" for row in rows),
+            ],
             ["gradients = unsplit model's", *(_equal(row.gradient_error) for row in rows)],
         ],
     )
@@ -197,6 +211,8 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
     if abs(measured - predicted) * rows[0].measured_s > (high - low) / 2:
         print("the two ratios differ by more than half the spread of the steps: other load, or costs that have changed")
     print(f"written to {folder}: problem.json; baseline and schedule .json, .png and .trace.json (open in Perfetto)")
+    if spec.checkpoint:
+        print(f"what {rows[1].name} has trained is in {spec.checkpoint}; go on with --set resume={spec.checkpoint}")
     print(f"next: --set placement=v, --set data=FILE, --set memory_limit=none, adaptpipe compare {folder}/problem.json")
 
 

@@ -29,10 +29,15 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `kind` ("gpt", "mlp" or "hf") and the keys of that kind.
     ranks, placement, stages_per_rank
         Pipeline: processes, where stages live, stages on each.
+    data_parallel
+        Replicas of the pipeline, each of `ranks` processes, which share the batch out.
     samples, microbatch_sizes
-        Batch of one step, and the micro-batch sizes a schedule may use.
-    steps, learning_rate, seed
-        Steps to train under each schedule; AdamW's learning rate; seed of weights and batches.
+        Batch of one step, of all replicas together, and the micro-batch sizes a schedule may use.
+    steps, learning_rate, clip, seed
+        Steps to train under each schedule; AdamW's learning rate; the norm that gradients are clipped to, 0: they are
+        not; seed of weights and batches.
+    checkpoint, resume
+        File to write what our schedule has trained at the end, and file of an earlier run to go on from; "": none.
     data
         A text file; "" is the documentation that ships with CPython.
     method, objective, granularity, time_limit
@@ -56,11 +61,15 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 2
     placement: str = "linear"
     stages_per_rank: Count | None = None
+    data_parallel: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1
     samples: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 8
     microbatch_sizes: Annotated[list[Count], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
     steps: Count = 20
     learning_rate: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1e-3
+    clip: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     seed: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
+    checkpoint: str = ""
+    resume: str = ""
     data: str = ""
     method: str = "auto"
     objective: Literal["makespan", "span"] = "makespan"
@@ -80,6 +89,27 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return place(self.placement, self.ranks, self.stages_per_rank or default)
         except InputError as error:
             raise InputError(str(error).removeprefix("pipeline.")) from None
+
+    @property
+    def processes(self) -> int:
+        """All of them: the ranks of every replica."""
+        return self.ranks * self.data_parallel
+
+    @property
+    def pipeline_samples(self) -> int:
+        """Samples of one step of one replica.
+
+        Raises
+        ------
+        InputError
+            If the batch cannot be shared out evenly.
+        """
+        if self.samples % self.data_parallel:
+            raise InputError(
+                f"samples = {self.samples}: no multiple of data_parallel = {self.data_parallel}; each replica trains "
+                "on as many samples"
+            )
+        return self.samples // self.data_parallel
 
     @property
     def measured_sizes(self) -> tuple[int, ...]:

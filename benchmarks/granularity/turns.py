@@ -20,8 +20,10 @@ from statistics import median, quantiles
 
 import msgspec
 
+from adaptpipe.commands.learning import Trained, train
+from adaptpipe.commands.planning import configure, priced
 from adaptpipe.commands.run_file import RunSpec
-from adaptpipe.commands.training import Trained, configure, priced, profile_rank, train
+from adaptpipe.commands.training import profile_rank
 from adaptpipe.executor import launch
 from adaptpipe.executor.measuring.emulation import (
     MESSAGE_BYTES,

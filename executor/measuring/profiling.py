@@ -11,6 +11,7 @@ from statistics import median
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import (
     Affine,
@@ -25,6 +26,7 @@ from adaptpipe.solver import (
     bare_problem,
 )
 
+from ..crew import Crew
 from ..programs.route import WINDOW
 from ..running.pipeline import Loss, Pipeline
 from ..running.startup import device_of, gather
@@ -50,6 +52,7 @@ def measure(
     sizes: Sequence[int],
     *,
     units: int = 4,
+    mesh: DeviceMesh | None = None,
     timeout_s: float = 60.0,
 ) -> Profile:
     """Seconds and bytes of every stage, at several micro-batch sizes, and of messages; all ranks call it together.
@@ -75,6 +78,8 @@ def measure(
         Units that a stage's weight gradient is cut into, at most. They are as even as they can be when none of them
         shares a tensor with another, so that each frees the same bytes in whatever order they run; a stage with few
         weight gradients, or short ones, has fewer.
+    mesh
+        As of `Pipeline`; what counts is the first replica.
     timeout_s
         Seconds a rank may wait for a message.
 
@@ -92,6 +97,7 @@ def measure(
     if units < 1:
         raise InputError(f"units: {units} is below 1")
     count = max(6, placement.ranks + 1)
+    crew = Crew.of(mesh)
     saved = [(buffer, buffer.clone()) for stage in stages.values() for buffer in stage.buffers()]
     grads = [(parameter, parameter.grad) for stage in stages.values() for parameter in stage.parameters()]
     device = device_of(stages)
@@ -108,17 +114,19 @@ def measure(
             parameter.grad = None
         if work is None:
             with Pipeline(
-                problem, _waves(problem, turn), stages, loss_fn, execution="static", timeout_s=timeout_s
+                problem, _waves(problem, turn), stages, loss_fn, mesh=mesh, execution="static", timeout_s=timeout_s
             ) as pipeline:
                 for _ in range(2):  # the first has never seen these stages
                     pipeline.step(batch, target)
                 work = _unit_work(placement, pipeline, units)
         cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
-        with Pipeline(cut, _waves(cut, turn), stages, loss_fn, execution="static", timeout_s=timeout_s) as pipeline:
+        with Pipeline(
+            cut, _waves(cut, turn), stages, loss_fn, mesh=mesh, execution="static", timeout_s=timeout_s
+        ) as pipeline:
             for step in range(steps + 1):
                 pipeline.step(batch, target)
                 if step:
-                    everyone = gather(pipeline.report.records)
+                    everyone = crew.first(gather(pipeline.report.records))
                     samples.add(size, everyone)
                     delays[size] += message_delays(placement, everyone)
     assert work is not None, "there is at least one size"

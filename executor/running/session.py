@@ -131,7 +131,7 @@ class Session:
         records: list[tuple[OpRecord, ...]] = [()] * dist.get_world_size()
         dist.all_gather_object(records, self.report.records)
         if dist.get_rank() == 0:
-            first = [records[process] for process in self._crew.replicas[0]]
+            first = self._crew.first(records)
             save_trace(as_trace(self._schedule, first, self._seconds_per_tick), path)
 
     def close(self) -> None:

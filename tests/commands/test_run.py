@@ -6,13 +6,16 @@ import json
 import re
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
+from adaptpipe.commands.planning import configure
 from adaptpipe.commands.run_file import RunSpec, load_run
-from adaptpipe.commands.training import configure
+from adaptpipe.models import build_full, next_byte_loss, training_batches
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, check, place
 from adaptpipe.solver.traces.reading import load_trace
 from tests.nesting import tracks
@@ -75,6 +78,44 @@ def test_run_trains_under_both_schedules_and_writes_them(run_file: Path, tmp_pat
         assert trace.schedule == Schedule.load(tmp_path / "out" / f"{stem}.json")
         assert trace.makespan_ns > 0
         assert {rank for rank, _ in tracks(json.loads(file.read_text())["traceEvents"])} == {0, 1}
+
+
+@pytest.mark.timeout(240)
+def test_training_goes_on_with_other_ranks_and_replicas(run_file: Path, tmp_path: Path) -> None:
+    """Rank 0 tells the loss once, and as it is, wherever the last stage is, here with V: pytorch/torchtitan#550."""
+    path = tmp_path / "model.pt"
+    common = ["model.tied=true", "clip=0.5", "method=zb-v", "placement=v", "steps=3"]
+    words = [word for setting in common for word in ("--set", setting)]
+    first = adaptpipe("run", run_file, *words, "--set", f"checkpoint={path}")
+    assert first.returncode == 0, first.stderr
+    losses = single_process(load_run(run_file, common), 6)
+    told = re.findall(r"loss, step 1 to 3 +(\d\.\d+) to (\d\.\d+)", first.stdout)
+    assert told == [(f"{losses[0]:.3f}", f"{losses[2]:.3f}")], first.stdout
+    words += ["--set", "ranks=1", "--set", "data_parallel=2", "--set", f"resume={path}"]
+    second = adaptpipe("run", run_file, "--json", *words)
+    assert second.returncode == 0, second.stderr
+    for row in json.loads(second.stdout)["run"]:
+        assert (row["first_loss"], row["last_loss"]) == pytest.approx((losses[3], losses[5]), rel=1e-5)
+        assert row["gradient_error"] <= 1e-5
+    other = adaptpipe("run", run_file, *words, "--set", "model.width=8")
+    assert other.returncode == 2
+    assert re.search(r"model.pt: .* has shape .*; the checkpoint is of another model", other.stderr), other.stderr
+
+
+def single_process(spec: RunSpec, steps: int) -> list[float]:
+    """Losses of the unsplit model."""
+    config, _, text = configure(spec)
+    model = build_full(config, spec.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=spec.learning_rate)
+    losses = []
+    for batch, target in islice(training_batches(config, text, spec.samples, spec.seed), steps):
+        optimizer.zero_grad()
+        loss = next_byte_loss(model(batch), target)
+        torch.autograd.backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), spec.clip)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
 
 
 @pytest.mark.timeout(120)
@@ -161,6 +202,9 @@ def test_settings_overrule_the_file(run_file: Path) -> None:
         ("baseline=ZB-V", "baseline = 'ZB-V': does not exist with placement = 'linear' on 2 ranks"),
         ("ranks=9", "stages = 9 and layers = 4"),
         ("baseline=2F2B", "'2F2B' is none of"),
+        ("data_parallel=3", "samples = 4: no multiple of data_parallel = 3"),
+        ("resume=nothing.pt", "resume = 'nothing.pt': there is no such file"),
+        ("checkpoint=/tmp", "checkpoint = '/tmp': is a folder"),
         ("samples=5", "batch.samples: 5 is no sum of the sizes [2]"),
     ],
 )

@@ -1,0 +1,129 @@
+"""From a run file to schedules: what is trained on what, the problem by its profile, the baseline and ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from adaptpipe.executor import message_reserve
+from adaptpipe.models import (
+    AnyConfig,
+    MLPConfig,
+    build,
+    load_text,
+    split_layers,
+    split_text,
+    training_batches,
+)
+from adaptpipe.models.hf import DecoderConfig
+from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Profile, Result, bare_problem, check
+from adaptpipe.solver.core.granularity import NONE
+from adaptpipe.solver.core.problem import SECONDS
+from adaptpipe.solver.methods import find_method
+from adaptpipe.solver.solving import solve
+
+from .baseline import check_methods, find_baseline
+from .common import say
+from .run_file import RunSpec
+from .worth import Worth, choices, worth
+
+WORTH_S = 20.0
+"""Most seconds of each search with fewer choices: the other ranks wait for it."""
+
+
+def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
+    """Model, layers of each stage, and training text of a run file.
+
+    Raises
+    ------
+    InputError
+        When the methods, the batch, the model's keys, the split or the text do not fit.
+    """
+    if spec.place().directions > 1:
+        raise InputError(
+            f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
+        )
+    Granularity.parse(spec.granularity)
+    check_methods(spec, bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes))
+    keys = dict(spec.model)
+    kind = keys.pop("kind", None)
+    if not isinstance(kind, str):
+        raise InputError('model.kind: missing; write kind = "gpt", "mlp" or "hf"')
+    config = build(kind, **keys)
+    if isinstance(config, DecoderConfig) and config.dropouts:
+        key, value = next(iter(config.dropouts.items()))
+        raise InputError(
+            f"model.{key} = {value}: a run compares the first gradients with the unsplit model's, and chance would "
+            f"make them differ; set {' and '.join(f'model.{each} = 0' for each in config.dropouts)}"
+        )
+    layers = len(config.layer_names)
+    stages = spec.place().stage_count
+    # A lookup of embeddings costs next to nothing; every other layer costs about its parameters.
+    first = config.layer_parameters[0] if isinstance(config, MLPConfig) else 0
+    parts = split_layers(layers, stages, [first, *config.layer_parameters[1:]])
+    text = load_text(spec.data or None)
+    length = config.inputs if isinstance(config, MLPConfig) else config.sequence
+    train = split_text(text, length)[0]
+    training_batches(config, train, spec.samples, spec.seed)  # refuses a text that the model cannot take
+    return config, parts, train
+
+
+def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
+    """Problem, and the baseline that its memory limits are set by.
+
+    Raises
+    ------
+    NoAnswerError
+        When there is no baseline.
+    """
+    placement = spec.place()
+    reserve = message_reserve(profile, placement)
+    free = profile.problem(
+        placement, spec.pipeline_samples, spec.microbatch_sizes, reserve=reserve, name=Path(spec.out).name
+    )
+    baseline = find_baseline(spec, free)
+    if baseline.timeline is None:
+        raise NoAnswerError(f"baseline {spec.baseline_name}: {baseline.reason}")
+    limits: tuple[int | None, ...]
+    if spec.memory_limit == "baseline":
+        limits = (max(baseline.timeline.peak_memory),) * placement.ranks
+    else:
+        limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
+    problem = replace(free, memory=replace(free.memory, limit=limits))
+    return problem, baseline
+
+
+def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Worth | None]:
+    """Problem, baseline, our schedule, and what its choices are worth.
+
+    Raises
+    ------
+    NoAnswerError
+        When either has no schedule.
+    """
+    problem, baseline = priced(spec, profile)
+    say(f"solving for at most {spec.time_limit:g} s")
+    granularity = Granularity.parse(spec.granularity)
+    ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit, granularity=granularity)
+    if ours.timeline is None:
+        raise NoAnswerError(f"{ours.method}: {ours.reason}")
+    over = check(problem, baseline.schedule)
+    if over:
+        raise NoAnswerError(f"baseline {spec.baseline_name}: {over[0].message}; raise memory_limit")
+    if granularity == NONE or find_method(spec.method).build is not None:
+        return problem, baseline, ours, None
+    again = min(spec.time_limit, WORTH_S)
+    kinds = len(choices(problem, granularity))
+    say(f"solving with fewer choices, {1 + kinds * (kinds > 1)} times for at most {again:g} s: what are they worth?")
+    found = worth(
+        problem,
+        ours,
+        lambda fewer: solve(problem, spec.method, objective=spec.objective, time_limit=again, granularity=fewer),
+    )
+    return problem, baseline, ours, found
+
+
+def predicted_s(result: Result) -> float:
+    """Makespan of a result in seconds."""
+    assert result.timeline is not None
+    return float(result.timeline.makespan * SECONDS[result.timeline.problem.unit])
