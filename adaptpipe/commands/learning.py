@@ -15,6 +15,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from adaptpipe.executor import OpRecord, Pipeline, load_checkpoint, save_checkpoint
 from adaptpipe.models import AnyConfig, build_full, build_stage, next_byte_loss, tied_copies, training_batches
 from adaptpipe.solver import Problem, Schedule
+from adaptpipe.solver.evaluate.noise import Noise
 
 from .run_file import RunSpec
 
@@ -101,7 +102,17 @@ def train(
                 for _, stage in problem.placement.held[rank % spec.ranks]
             }
             pipeline = stack.enter_context(
-                Pipeline(problem, schedule, stages, next_byte_loss, mesh=mesh, tied=ties, timeout_s=spec.timeout_s)
+                Pipeline(
+                    problem,
+                    schedule,
+                    stages,
+                    next_byte_loss,
+                    mesh=mesh,
+                    tied=ties,
+                    execution=spec.execution,
+                    noise=Noise.parse(spec.noise, spec.seed),
+                    timeout_s=spec.timeout_s,
+                )
             )
             learners.append(_Learner(pipeline, stages, spec))
         batches = islice(training_batches(config, text, spec.samples, spec.seed), learners[0].done, None)

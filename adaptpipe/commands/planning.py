@@ -19,6 +19,7 @@ from adaptpipe.models.hf import DecoderConfig
 from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Profile, Result, bare_problem, check
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import SECONDS
+from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.solving import solve
 
@@ -44,6 +45,7 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
             f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
         )
     Granularity.parse(spec.granularity)
+    Noise.parse(spec.noise)
     check_methods(spec, bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes))
     keys = dict(spec.model)
     kind = keys.pop("kind", None)

@@ -13,7 +13,7 @@ import typer
 from adaptpipe.solver import InputError, Result
 
 from .common import emit, json_option, say, table
-from .run_file import RunSpec, load_run
+from .run_file import RunSpec, load_run, make_folder
 
 if TYPE_CHECKING:
     from .learning import Trained
@@ -29,11 +29,19 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated."),
     ] = None,
+    emulated: Annotated[
+        bool, typer.Option("--emulate", help="Do not train: ops sleep for their planned time, messages are real.")
+    ] = False,
     json: json_option = False,
 ) -> None:
     """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
     spec = load_run(file, settings or [])
     require_torch()
+    if emulated:
+        _emulate(spec, json)
+        return
+    if spec.problem:
+        raise InputError(f"problem = {spec.problem!r}: has no model to train; add --emulate, or leave the key out")
     _check_files(spec)
     from .training import launch_ranks, run_rank
 
@@ -68,6 +76,18 @@ def run(
                 file=sys.stderr,
             )
             raise typer.Exit(1)
+
+
+def _emulate(spec: RunSpec, json: bool) -> None:
+    from .emulate import emulate_run
+
+    found = emulate_run(spec)
+    if not _is_first_process():
+        return
+    if json:
+        emit(found.as_dict())
+    else:
+        found.tell()
 
 
 def require_torch() -> None:
@@ -157,11 +177,7 @@ def _write(spec: RunSpec, outcome: Outcome) -> Path:
     from adaptpipe.solver.evaluate.chart import save_chart
     from adaptpipe.solver.traces.writing import save_trace
 
-    folder = Path(spec.out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"out = {spec.out!r}: cannot be made: {error.strerror}") from None
+    folder = make_folder(spec)
     outcome.problem.save(folder / "problem.json")
     for result, trained, stem in zip(
         (outcome.baseline, outcome.ours), outcome.trained, ("baseline", "schedule"), strict=True

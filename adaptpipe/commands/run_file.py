@@ -27,6 +27,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     model
         `kind` ("gpt", "mlp" or "hf") and the keys of that kind.
+    problem
+        For `--emulate` without a model: a problem file, whose pipeline, batch and limits count.
     ranks, placement, stages_per_rank
         Pipeline: processes, where stages live, stages on each.
     data_parallel
@@ -51,13 +53,20 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes.
     profile_sizes
         Micro-batch sizes to measure; empty: four at most of `microbatch_sizes`, from the least to the largest.
+    execution
+        "adaptive": weight gradients fill waits as they come; "static": the schedule's order.
+    noise
+        Disturbs the steps, as in `adaptpipe simulate --noise`: "sigma=0.3,pause=500"; "none".
+    seconds_per_tick
+        For `--emulate`: how long a tick of the problem takes; left out: as its unit says.
     out
         Folder for chart, schedules, problem and trace.
     timeout_s
         Seconds that a rank may wait for a message.
     """
 
-    model: dict[str, object]
+    model: dict[str, object] = msgspec.field(default_factory=dict)
+    problem: str = ""
     ranks: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 2
     placement: str = "linear"
     stages_per_rank: Count | None = None
@@ -79,6 +88,9 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     baseline: str = ""
     memory_limit: Literal["baseline", "none"] | Annotated[int, msgspec.Meta(ge=1, le=2**53)] = "baseline"
     profile_sizes: list[Count] = msgspec.field(default_factory=list)
+    execution: Literal["adaptive", "static"] = "adaptive"
+    noise: str = "none"
+    seconds_per_tick: Annotated[float, msgspec.Meta(gt=0, le=3600)] | None = None
     out: str = "runs/run"
     timeout_s: Seconds = 120.0
 
@@ -135,6 +147,22 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The baseline's method."""
         usual = {"linear": "1F1B", "loop": "Interleaved1F1B", "v": "ZB-V"}
         return self.baseline or usual.get(self.placement, "GPipe")
+
+
+def make_folder(spec: RunSpec) -> Path:
+    """The folder that a run writes to.
+
+    Raises
+    ------
+    InputError
+        When it cannot be made.
+    """
+    folder = Path(spec.out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"out = {spec.out!r}: cannot be made: {error.strerror}") from None
+    return folder
 
 
 def load_run(path: str | Path, settings: Sequence[str] = ()) -> RunSpec:

@@ -160,7 +160,7 @@ def trained(spec: RunSpec, problem: Problem, first: Schedule, second: Schedule, 
     if pairs < 1:
         raise InputError(f"pairs = {pairs}: at least 1 is needed")
     predicted = [float(simulate(problem, schedule).makespan * SECONDS[problem.unit]) for schedule in (first, second)]
-    work = _Training(msgspec.structs.replace(spec, steps=WARM_UP + pairs), problem, (first, second))
+    work = _Training(msgspec.structs.replace(spec, steps=WARM_UP + pairs, execution="static"), problem, (first, second))
     each = launch(_train_rank, spec.ranks, work)[0]
     measured = [run.steps_s[WARM_UP:] for run in each]
     return Executed(

@@ -104,6 +104,7 @@ def test_training_in_turns() -> None:
         samples=4,
         microbatch_sizes=[1, 2],
         time_limit=1.0,
+        memory_limit=2**40,
     )
     problem = profiled(spec)
     assert problem.limited
