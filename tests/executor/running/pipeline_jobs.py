@@ -115,6 +115,15 @@ def alternate(rank: int, world: int, case: Case) -> list[tuple[float, float]]:
     return losses
 
 
+def evaluate_alone(rank: int, world: int, argument: tuple[Case, int]) -> None:
+    """One rank evaluates, the other trains."""
+    case, evaluating = argument
+    model, mine, _ = _prepare(rank, case)
+    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, timeout_s=1.0) as pipeline:
+        call = pipeline.evaluate if rank == evaluating else pipeline.step
+        call(model.batch, model.target)
+
+
 def only_where_needed(rank: int, world: int, case: Case) -> float:
     """Batch on the first stage's rank, target on the last's, None elsewhere."""
     model, mine, _ = _prepare(rank, case)

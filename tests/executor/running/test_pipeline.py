@@ -146,6 +146,13 @@ def test_evaluation_between_steps(family: str) -> None:
             assert ours == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.parametrize("evaluating", [0, 1])
+def test_evaluation_on_one_rank_alone_ends(evaluating: int) -> None:
+    """Only the last rank called evaluate, and the pipeline hung: NVIDIA-NeMo/Megatron-Bridge PR#6025."""
+    with pytest.raises(RankFailure, match=rf"^rank {1 - evaluating}, stage {1 - evaluating}, .*not arrived within 1 s"):
+        launch(jobs.evaluate_alone, 2, (case("gpt", place("linear", 2), (1, 1), "zb"), evaluating))
+
+
 @pytest.mark.parametrize("family", ["linear", "v"])
 def test_every_rank_knows_the_loss(family: str) -> None:
     """Other ranks than the last printed -1, and with a V it is not the last one: pytorch/torchtitan#550."""
