@@ -7,7 +7,8 @@ makes of a dictionary, and loads with `torch.load(path, weights_only=True)`:
 |---|---|
 | `model` | the state dict of the unsplit model |
 | `optimizer` | None; or `state`, what is known of each parameter by its name, and `groups`, settings and for whom |
-| `extra` | what the caller gave, such as the number of steps |
+| `steps` | training steps done, by `Pipeline.steps` |
+| `extra` | what the caller gave |
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def save_checkpoint(
                 "state": {name: value for state, _ in known for name, value in state.items()},
                 "groups": [group for _, groups in known for group in groups],
             }
-            _write(Path(path), {"model": model, "optimizer": merged if known else None, "extra": dict(extra or {})})
+            data = {"model": model, "optimizer": merged if known else None, "steps": pipeline.steps}
+            _write(Path(path), {**data, "extra": dict(extra or {})})
 
     agree(write, lambda nothing: "")
 
@@ -94,7 +96,7 @@ def load_checkpoint(
         A file by `save_checkpoint`, of any number of ranks; or, to begin with its weights, one with the state dict of
         the unsplit model. A copy of a tied parameter may be missing where another is there.
     pipeline
-        Whose stages get their parameters and buffers.
+        Whose stages get their parameters and buffers, and which goes on counting steps.
     optimizer
         That of this rank's parameters, as it was made; None: it is not read. Settings of its groups, as the learning
         rate, become those that the parameters had.
@@ -114,7 +116,7 @@ def load_checkpoint(
     dist.all_gather_object(needed, {key for module in _modules(pipeline).values() for key in module.state_dict()})
     aliases = _aliases(pipeline)
 
-    def read() -> tuple[dict[int, dict[str, Tensor]], dict[str, Any] | None, dict[str, Any]]:
+    def read() -> tuple[dict[int, dict[str, Any]], dict[str, Any] | None, int, dict[str, Any]]:
         data = _read(Path(path))
         found = data.get("model", data)
         known = set().union(*needed)
@@ -127,9 +129,9 @@ def load_checkpoint(
         if surplus := [key for key in found if key not in known]:
             raise InputError(f"{path}: no stage has {_some(surplus)}; the checkpoint is of another model")
         packed = None if optimizer is None else _packed(path, pipeline, optimizer, data.get("optimizer"), aliases)
-        return model, packed, dict(data.get("extra") or {})
+        return model, packed, int(data.get("steps", 0)), dict(data.get("extra") or {})
 
-    model, packed, extra = agree(read, lambda made: "")
+    model, packed, pipeline.steps, extra = agree(read, lambda made: "")
     for stage, module in _modules(pipeline).items():
         module.load_state_dict(model[stage])
     if optimizer is not None and packed is not None:

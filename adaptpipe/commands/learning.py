@@ -150,7 +150,8 @@ class _Learner:
         self._optimizer = torch.optim.AdamW(parameters, lr=spec.learning_rate)
         self.done = 0
         if spec.resume:
-            self.done = int(load_checkpoint(spec.resume, pipeline, self._optimizer).get("steps", 0))
+            load_checkpoint(spec.resume, pipeline, self._optimizer)
+            self.done = pipeline.steps
             for group in self._optimizer.param_groups:
                 group["lr"] = spec.learning_rate  # of this run, and not of the one before
 
@@ -170,8 +171,7 @@ class _Learner:
         self._optimizer.zero_grad()
 
     def save(self) -> None:
-        steps = self.done + len(self._losses)
-        save_checkpoint(self._spec.checkpoint, self._pipeline, self._optimizer, extra={"steps": steps})
+        save_checkpoint(self._spec.checkpoint, self._pipeline, self._optimizer)
 
     def gather(self) -> Trained:
         """What all ranks of the first replica saw; of calls, the slowest of all processes'."""

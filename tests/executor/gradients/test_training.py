@@ -97,4 +97,4 @@ def test_a_checkpoint_of_four_ranks_goes_on_with_two(tmp_path: Path) -> None:
     assert list(data["model"]) == list(model.state_dict())
     model.load_state_dict(data["model"])
     assert set(data["optimizer"]["state"]) == set(data["model"])
-    assert data["extra"] == {"step": 3}
+    assert (data["steps"], data["extra"]) == (3, {"from": "p=4"})

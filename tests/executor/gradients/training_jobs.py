@@ -94,7 +94,8 @@ def train(
         run.problem, run.schedule, mine, next_byte_loss, mesh=mesh, tied=tied, execution=run.execution
     ) as pipeline:
         if load is not None:
-            assert load_checkpoint(load, pipeline, optimizer) == {"step": steps.start}
+            assert load_checkpoint(load, pipeline, optimizer) == {"from": "p=4"}
+            assert pipeline.steps == steps.start
         share = slice(mesh.get_local_rank("dp"), None, run.replicas)
         for step in steps:
             inputs, target = batch(step)
@@ -103,6 +104,6 @@ def train(
             optimizer.step()
             optimizer.zero_grad()
         if save is not None:
-            save_checkpoint(save, pipeline, optimizer, extra={"step": steps.stop})
+            save_checkpoint(save, pipeline, optimizer, extra={"from": "p=4"})
     named = {name: p.detach() for stage in mine.values() for name, p in stage.named_parameters(remove_duplicate=False)}
     return Curve(tuple(losses), tuple(norms), tuple(named[name] for name in (EMBEDDING, HEAD) if name in named))
