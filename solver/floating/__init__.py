@@ -2,5 +2,6 @@
 
 from .floater import Floater
 from .plan import ORDERS, FloatingPlan, Order
+from .simulate import Runs, adaptive_values, simulate_adaptive
 
-__all__ = ["ORDERS", "Floater", "FloatingPlan", "Order"]
+__all__ = ["ORDERS", "Floater", "FloatingPlan", "Order", "Runs", "adaptive_values", "simulate_adaptive"]

@@ -22,8 +22,8 @@ class Pieces(NamedTuple):
         First fixed op and first unit of each rank, shape (p + 1,).
     before
         Fixed ops that each fixed op waits for (-1: none), shape (f, 2).
-    start, latest
-        When each fixed op starts in the plan, and the latest start that does not lengthen it, shape (f,).
+    latest
+        Latest start of each fixed op that does not lengthen the plan, shape (f,).
     owed
         Units that the plan has run on the rank before each fixed op, shape (f,).
     ready
@@ -43,7 +43,6 @@ class Pieces(NamedTuple):
     fixed_at: Array
     unit_at: Array
     before: Array
-    start: Array
     latest: Array
     owed: Array
     ready: Array

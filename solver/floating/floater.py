@@ -83,7 +83,7 @@ class Floater:
         if piece == kernel.WAIT:
             return None
         self._running = piece, began
-        count = len(self._x.start)
+        count = len(self._x.latest)
         return self._fixed[piece - self._first] if piece < count else self._units[piece - count - self._first_unit]
 
     def finished(self, op: Op) -> None:

@@ -8,7 +8,7 @@ from numba import njit
 from ..core.schedule import Array
 from .arrays import Pieces, State
 
-# Compiled with arrays.py f077dad8
+# Compiled with arrays.py 50995ed0
 
 WAIT = -1
 """Nothing should run until the next fixed op's message is there."""
@@ -31,7 +31,12 @@ def first_unit(x: Pieces, y: State, rank: int) -> int:  # pragma: no cover
 
 @njit(cache=True)
 def choose(x: Pieces, y: State, rank: int, now: int, arrived: bool) -> int:  # pragma: no cover
-    """What a free rank does now.
+    """What a free rank does now: the policy.
+
+    The next fixed op, where its message is there and it fits. Else a unit: always where the op does not fit without, or
+    where the plan runs the unit before the op anyway; and one that the plan runs later, where it ends before the op's
+    latest start. That is later by as much as the rank has already seen an op start beyond its own: the plan is lost by
+    so much whatever is done now. So without noise a unit that is pulled forward does not delay what the plan needs.
 
     Parameters
     ----------
@@ -45,7 +50,7 @@ def choose(x: Pieces, y: State, rank: int, now: int, arrived: bool) -> int:  # p
     int
         The next fixed op, or f + the number of a unit, or `WAIT`, or `END`.
     """
-    unit, op, fixed = first_unit(x, y, rank), int(y.fixed[rank]), len(x.start)
+    unit, op, fixed = first_unit(x, y, rank), int(y.fixed[rank]), len(x.latest)
     if op == x.fixed_at[rank + 1]:
         return END if unit < 0 else fixed + unit
     fits = y.held[rank] + x.take[op] + x.swell[op] <= x.room[rank]
@@ -62,7 +67,7 @@ def choose(x: Pieces, y: State, rank: int, now: int, arrived: bool) -> int:  # p
 @njit(cache=True)
 def finish(x: Pieces, y: State, rank: int, piece: int, began: int) -> None:  # pragma: no cover
     """Note that a piece, which began at that time, has ended."""
-    unit = piece - len(x.start)
+    unit = piece - len(x.latest)
     if unit < 0:
         y.held[rank] += x.take[piece] - x.free[piece]
         y.fixed[rank] = piece + 1
@@ -93,7 +98,15 @@ def arrival(x: Pieces, y: State, rank: int, ended: Array, lag: Array) -> int:  #
 
 @njit(cache=True)
 def run(
-    x: Pieces, y: State, ticks: Array, unit_ticks: Array, overhead: Array, lag: Array, order: Array, start: Array
+    x: Pieces,
+    y: State,
+    ticks: Array,
+    unit_ticks: Array,
+    overhead: Array,
+    lag: Array,
+    order: Array,
+    start: Array,
+    end: Array,
 ) -> None:  # pragma: no cover
     """Run all ranks, each by the policy.
 
@@ -105,11 +118,11 @@ def run(
         What fixed ops and units really take, shapes (f,), (u,), (u,).
     lag
         What the messages to each fixed op really take, shape (f, 2).
-    order, start
-        Filled with the pieces of each rank, rank after rank, in the order in which they ran, and their start times,
-        shape (f + u,).
+    order, start, end
+        Filled with the pieces of each rank, rank after rank, in the order in which they ran, and their times, shape
+        (f + u,).
     """
-    ranks, fixed = len(x.static), len(x.start)
+    ranks, fixed = len(x.static), len(x.latest)
     ended = np.full(fixed, -1, np.int64)
     clock = np.zeros(ranks, np.int64)  # when each rank decides next
     parked = np.full(ranks, -1, np.int64)  # since when a rank waits for an op whose end is not known
@@ -127,13 +140,13 @@ def run(
                 clock[rank] = there
                 parked[rank] = now if there == FAR else -1
             continue
-        order[place[rank]], start[place[rank]] = piece, now
-        place[rank] += 1
         if piece < fixed:
             time = ticks[piece]
         else:
             unit = piece - fixed
             time = unit_ticks[unit] + (0 if y.last[rank] == unit - 1 else overhead[unit])
+        order[place[rank]], start[place[rank]], end[place[rank]] = piece, now, now + time
+        place[rank] += 1
         clock[rank] = now + time
         finish(x, y, rank, piece, now)
         if piece < fixed:

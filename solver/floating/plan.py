@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from ..core.errors import InputError, NoAnswerError
+from ..core.instance import Instance
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Array, Schedule
@@ -19,8 +20,12 @@ from ..evaluate.simulate import op_bytes, op_inputs, op_ticks, simulate
 from ..evaluate.timeline import Timeline
 from .arrays import Pieces
 
-Order = Literal["oldest", "newest", "planned"]
-"""Which unit comes first of those that may run: of the earliest I, of the latest I, or the first in the plan."""
+Order = Literal["planned", "oldest", "newest"]
+"""Which unit comes first of those that may run: the first in the schedule, or one of the earliest or the latest I.
+
+In the published schedules the first two are the same. A searched schedule may run its units in another order because of
+what they free or how long they take; with the schedule's own order, a run without noise keeps to the plan.
+"""
 
 ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
@@ -55,7 +60,7 @@ class FloatingPlan:
 
     @classmethod
     def of(
-        cls, problem: Problem, schedule: Schedule, *, order: Order = "oldest", parts: int | None = None
+        cls, problem: Problem, schedule: Schedule, *, order: Order = "planned", parts: int | None = None
     ) -> FloatingPlan:
         """Work out the plan of a valid order, and prove that no rank will ever be forced past its limit.
 
@@ -171,18 +176,12 @@ def _pieces(timeline: Timeline, rows: tuple[_Row, ...], order: Order, parts: int
     overhead = np.where(units.start > 0, instance.overhead[units.stage], 0)
     unit_ticks = op_ticks(instance, floating) - overhead
     take, swell, free = op_bytes(instance, fixed)
-    start = timeline.start[schedule.table.kind != Kind.W]
-    before, lag = op_inputs(instance, fixed)
-    ticks = op_ticks(instance, fixed)
-    table = fixed.table
-    weight = np.where(table.kind == Kind.I, instance.backward_weight[table.stage, table.microbatch], 0)
-    latest = timeline.makespan - _tails(table.offsets, before, lag, ticks, weight)
+    latest = timeline.makespan - _tails(instance, schedule)[schedule.table.kind != Kind.W]
     by_rank = zip(rows, unit_at.tolist(), strict=False)
     return Pieces(
-        fixed_at=table.offsets,
+        fixed_at=fixed.table.offsets,
         unit_at=unit_at,
-        before=before,
-        start=start * parts,
+        before=op_inputs(instance, fixed)[0],
         latest=latest * parts,
         owed=_flat(row.owed for row in rows),
         ready=_flat([at + count for count in row.ready] for row, at in by_rank),
@@ -202,17 +201,19 @@ def _flat(rows: Iterable[Iterable[int]]) -> Array:
     return np.array([value for row in rows for value in row], dtype=np.int64)
 
 
-def _tails(offsets: Array, before: Array, lag: Array, ticks: Array, weight: Array) -> Array:
-    """Least time from the start of each fixed op to the end of the step; an I is followed by its weight gradient."""
+def _tails(instance: Instance, schedule: Schedule) -> Array:
+    """Least time from the start of each op to the end of the step, in the schedule's order, in ticks, shape (n,)."""
+    offsets, ticks = schedule.table.offsets, op_ticks(instance, schedule)
+    before, lag = op_inputs(instance, schedule)
+    # Where every op takes one step, each starts in a later step than what it waits for.
     steps, done = np.zeros_like(ticks), np.zeros(len(offsets) - 1, dtype=np.int64)
     earliest(offsets, np.ones_like(ticks), before, np.zeros_like(before), steps, done)
-    ends = set(offsets[1:].tolist())
-    after, way = weight.tolist(), ticks.tolist()
+    firsts, after, way = set(offsets.tolist()), [0] * len(ticks), ticks.tolist()
+    sources, waits = before.tolist(), lag.tolist()
     for op in np.argsort(-steps).tolist():
         way[op] += after[op]
-        if op not in ends and op:
-            after[op - 1] = max(after[op - 1], way[op])
-        for source, wait in zip(before[op].tolist(), lag[op].tolist(), strict=True):
+        inputs = [*zip(sources[op], waits[op], strict=True), (op - 1 if op not in firsts else -1, 0)]
+        for source, wait in inputs:
             if source >= 0:
                 after[source] = max(after[source], wait + way[op])
     return np.array(way, dtype=np.int64)

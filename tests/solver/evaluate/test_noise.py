@@ -219,3 +219,98 @@ def test_fused_backward_has_the_noise_of_its_input_gradient() -> None:
     scenario = Noise().scenario(problem.instance((1,)), 0)
     assert fused.ops[0][1].kind is Kind.B
     assert scenario.ticks(fused)[1] == scenario.ticks(split)[1]
+
+
+def test_text_form_of_noise() -> None:
+    text = "sigma=0.3,link=0.1,imbalance=0.2,pause=5000,slow_rank=1:1.5,slow_link=2>3:5000"
+    noise = Noise.parse(text, seed=4)
+    assert noise == Noise(0.3, 0.1, 4, 0.2, 5000, (1, 1.5), (2, 3, 5000))
+    assert str(noise) == text
+    assert Noise.parse(" slow_link = 2>3:5000 , pause=1").slow_link == (2, 3, 5000)
+    assert Noise.parse("none").silent
+    assert str(Noise(sigma=0, link=0)) == "none"
+    assert not any(Noise.parse(part).silent for part in text.split(","))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sigma=0.3,jitter=2", r"noise: 'jitter=2' is none of sigma=…, link=…, imbalance=…, pause=…, slow_rank=…, sl"),
+        ("", r"noise: '' is none of sigma=…"),
+        ("none,sigma=1", r"noise: 'none' is none of sigma=…"),
+        ("sigma=0.3,sigma=0.2", r"noise: sigma is there twice"),
+        ("sigma=much", r"noise.sigma: 'much' is not a number, as sigma=0.3"),
+        ("pause", r"noise.pause: '' is not a number of ticks, as pause=5000"),
+        ("slow_rank=1.5", r"noise.slow_rank: '1.5' is not rank:factor, as slow_rank=1:1.5"),
+        ("slow_link=2:3:5", r"noise.slow_link: '2:3:5' is not from>to:ticks, as slow_link=2>3:5000"),
+        ("imbalance=3", r"noise.imbalance: 3.0 is not within 0..2; 0.2 is usual"),
+        ("pause=-1", r"noise.pause: -1.0 is not a number of ticks of at least 0"),
+        ("slow_rank=1:0", r"noise.slow_rank: 1:0 is not a rank and a factor above 0, as 1:1.5"),
+        ("slow_link=2>2:5", r"noise.slow_link: 2>2:5 is not two ranks and ticks of at least 0, as 2>3:5000"),
+    ],
+)
+def test_text_that_is_no_noise(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Noise.parse(text)
+
+
+@pytest.mark.parametrize(("text", "name"), [("slow_rank=3:2", "slow_rank"), ("slow_link=0>3:2", "slow_link")])
+def test_noise_of_a_rank_that_is_not_there(text: str, name: str) -> None:
+    with pytest.raises(InputError, match=f"noise.{name}: there is no rank 3; ranks are 0..2"):
+        Noise.parse(text).scenario(shape(3, 2).instance((1, 1)), 0)
+
+
+def test_a_slow_rank_and_a_slow_link_are_those_alone() -> None:
+    problem = shape(3, 4, "v", costs=(100, 100, 50), latency=7)
+    schedule = one_f_one_b_split(shape(6, 4))
+    schedule = Schedule(
+        problem.placement, schedule.sizes, tuple(schedule.ops[r] + schedule.ops[5 - r] for r in range(3))
+    )
+    instance = problem.instance(schedule.sizes)
+    slow = Noise.parse("slow_rank=1:1.5").scenario(instance, 0)
+    late = Noise.parse("slow_link=1>2:40").scenario(instance, 0)
+    assert not slow.delay.any()
+    assert (late.factor == 1).all()
+    for op in (op for row in schedule.ops for op in row):
+        rank = problem.placement.rank_of(op.stage, op.microbatch, 4)
+        assert slow.factor_of(op) == (1.5 if rank == 1 else 1)
+        # Forward from stage 1 to 2, and back from stage 4 to 3.
+        assert late.delay_of(op) == (40 if (op.kind, op.stage) in ((Kind.F, 2), (Kind.I, 3)) else 0)
+
+
+def test_pauses_are_uniform_and_lengthen_what_sends() -> None:
+    instance = shape(4, 500, costs=(100, 0, 50)).instance((1,) * 500)
+    scenario = Noise.parse("pause=30").scenario(instance, 0)
+    ops = [Op(stage, kind, j) for stage in range(4) for kind in (Kind.F, Kind.I, Kind.W) for j in range(500)]
+    pauses = {
+        kind: np.array([scenario.pause_of(op) for op in ops if op.kind is kind]) for kind in (Kind.F, Kind.I, Kind.W)
+    }
+    assert not pauses[Kind.W].any()
+    for kind in (Kind.F, Kind.I):
+        assert (pauses[kind] >= 0).all()
+        assert (pauses[kind] <= 30).all()
+        assert pauses[kind].mean() == pytest.approx(15, abs=5 * 30 / math.sqrt(12 * 2000))
+    schedule = one_f_one_b_split(instance.problem)
+    flat = [op for row in schedule.ops for op in row]
+    planned = op_ticks(instance, schedule)
+    for op, ticks, plan in zip(flat, scenario.ticks(schedule) / scenario.parts, planned, strict=True):
+        assert ticks == pytest.approx(plan + scenario.pause_of(op), abs=1 / scenario.parts)
+    assert Noise(sigma=0, link=0).scenario(instance, 0).pause_of(flat[0]) == 0
+
+
+def test_imbalance_is_of_a_stage_and_micro_batch() -> None:
+    instance = shape(4, 500, costs=(100, 100, 50)).instance((1,) * 500)
+    scenario = Noise.parse("imbalance=0.3").scenario(instance, 0)
+    assert (scenario.factor[0] == scenario.factor[1]).all()
+    assert (scenario.factor[0] == scenario.factor[2]).all()
+    assert np.log(scenario.factor[0]).std() == pytest.approx(0.3, abs=5 * 0.3 / math.sqrt(4000))
+    assert scenario.factor[0].mean() == pytest.approx(1, abs=5 * 0.31 / math.sqrt(2000))
+
+
+def test_what_is_added_leaves_the_rest_of_the_noise_as_it_was() -> None:
+    """Runs under more noise are compared with those under less: the same ops are slow."""
+    instance = shape(3, 6, costs=(100, 100, 50)).instance((1,) * 6)
+    plain = Noise(seed=1).scenario(instance, 2)
+    more = Noise(seed=1, imbalance=0.2, pause=9, slow_rank=(0, 2), slow_link=(0, 1, 5)).scenario(instance, 2)
+    assert (more.factor[:, 1] / plain.factor[:, 1])[0] == pytest.approx((more.factor[:, 1] / plain.factor[:, 1])[2])
+    assert ((more.delay - plain.delay == 5) | (more.delay == plain.delay)).all()
