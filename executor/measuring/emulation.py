@@ -14,15 +14,13 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-import numpy as np
 import torch.distributed as dist
 
 from adaptpipe.solver import InputError, Placement, Problem, Schedule
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.evaluate.noisy import run_value
-from adaptpipe.solver.evaluate.scenario import Planned, Scenario
-from adaptpipe.solver.floating import FloatingPlan, kernel
-from adaptpipe.solver.floating.arrays import beginning
+from adaptpipe.solver.evaluate.scenario import Planned
+from adaptpipe.solver.floating import FloatingPlan, Runs
 from adaptpipe.solver.heuristics import one_f_one_b
 
 from ..launching.launcher import launch
@@ -231,21 +229,6 @@ def predicted_s(problem: Problem, way: Way, steps: int, seconds_per_tick: float)
         planned = Planned.of(instance, way.schedule)
         ticks = [run_value(way.schedule, planned, scenario, "makespan") for scenario in scenarios]
     else:
-        plan = FloatingPlan.of(problem, way.schedule)
-        ticks = [_adaptive_ticks(plan, scenario) for scenario in scenarios]
+        runs = Runs(FloatingPlan.of(problem, way.schedule))
+        ticks = [runs.value(scenario) for scenario in scenarios]
     return tuple(each * seconds_per_tick for each in ticks)
-
-
-def _adaptive_ticks(plan: FloatingPlan, scenario: Scenario) -> float:
-    schedule, x = plan.schedule, plan.pieces
-    fixed, floating = (
-        Planned.of(scenario.instance, Schedule(schedule.placement, schedule.sizes, ops))
-        for ops in (plan.fixed, plan.units)
-    )
-    ticks, lags = scenario.times(fixed)
-    factor = scenario.factor.reshape(-1)[floating.nodes]
-    whole, extra = ((part * factor).round().astype(np.int64) for part in (x.unit_ticks, x.overhead))
-    order, start = np.zeros(len(ticks) + len(whole), dtype=np.int64), np.zeros(len(ticks) + len(whole), dtype=np.int64)
-    kernel.run(x, beginning(x), ticks, whole, extra, lags, order, start)
-    every = np.concatenate([ticks, whole])
-    return float((start + every[order]).max() - start.min()) / plan.parts
