@@ -60,6 +60,17 @@ def schedule_for(placement: Placement, sizes: Sequence[int], policy: str, seed: 
     return Schedule(placement, tuple(sizes), tuple(tuple(row) for row in rows))
 
 
+def stage_by_stage(placement: Placement, count: int) -> Schedule:
+    """All forwards of each stage before those of the next, and so the backwards."""
+    rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
+    stages = range(placement.stage_count)
+    for kind, order in ((Kind.F, stages), (Kind.B, reversed(stages))):
+        for stage in order:
+            for j in range(count):
+                rows[placement.rank_of(stage, j, count)].append(Op(stage, kind, j))
+    return Schedule(placement, (1,) * count, tuple(tuple(row) for row in rows))
+
+
 def _wanted(policy: str, chance: random.Random) -> Callable[[Op], tuple[float, ...]]:
     order = {
         "gpipe": {Kind.F: 0, Kind.B: 1, Kind.I: 1, Kind.W: 1},

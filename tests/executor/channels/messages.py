@@ -134,6 +134,59 @@ def fill_window(rank: int, world: int, window: int) -> tuple[int, int, int, int]
     return result
 
 
+def hold_back(rank: int, world: int, argument: None) -> tuple[bool, float, float]:
+    """Rank 1 holds the first of two messages back: whether it was ready on arrival, and what taking both took."""
+    transport = connect(Crew.of(), [THERE])
+    transport.begin({THERE: range(2)}, {THERE: {0: 0.3}})
+    if rank == 0:
+        for j in range(2):
+            transport.send(THERE, j, (torch.zeros(3),))
+        transport.flush()
+        dist.barrier()
+        transport.close()
+        return False, 0.0, 0.0
+    _until(lambda: transport.received.current == 2 * 12)
+    early, begin = transport.ready(THERE, 0), time.perf_counter()
+    assert transport.ready(THERE, 1)
+    transport.wait(THERE, 0)
+    assert transport.ready(THERE, 0)
+    transport.recv(THERE, 0)
+    waited = time.perf_counter() - begin
+    assert begin < transport.arrived_s <= time.perf_counter()
+    transport.recv(THERE, 1)
+    dist.barrier()
+    transport.close()
+    return early, waited, time.perf_counter() - begin
+
+
+def make_room(rank: int, world: int, argument: None) -> tuple[bool, bool, str]:
+    """Rank 0 sends until a window of two is full beside that of rank 1, and has room again when one is taken."""
+    transport = connect(Crew.of(), [THERE], timeout_s=20)
+    transport.begin({THERE: range(4)})
+    before = after = False
+    text = ""
+    if rank == 0:
+        for j in range(4):
+            transport.make_room(THERE, 2)
+            transport.send(THERE, j, (torch.zeros(SIZE // 4),))
+        _until(lambda: transport.in_flight.current == 2 * SIZE)
+        before = transport.has_room(THERE, 2)
+        transport._timeout_s = 0.2
+        text = _message_of(Late, lambda: transport.make_room(THERE, 2))
+        transport._timeout_s = 20
+        dist.barrier()
+        transport.make_room(THERE, 2)
+        after = transport.has_room(THERE, 2)
+        assert transport.messages.peak == transport.in_flight.peak <= 2 * SIZE
+    else:
+        dist.barrier()
+        for j in range(4):
+            transport.recv(THERE, j)
+    transport.flush()
+    transport.close()
+    return before, after, text
+
+
 def both_ways(rank: int, world: int, argument: None) -> float:
     """Three ranks in a ring, all sending first, messages far larger than any socket buffer."""
     routes = [Route("F", s, (s + 1) % world, s, (s + 1) % world) for s in range(world)]

@@ -43,6 +43,20 @@ def test_only_a_window_of_messages_waits_at_the_receiver(window: int) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_message_can_be_held_back_at_its_receiver() -> None:
+    _, (early, waited, both) = launch(messages.hold_back, 2, None)
+    assert not early
+    assert 0.2 < waited <= both
+
+
+@pytest.mark.timeout(60)
+def test_a_sender_waits_for_room() -> None:
+    (before, after, text), _ = launch(messages.make_room, 2, None)
+    assert (before, after) == (False, True)
+    assert "2 messages were not taken within 0.2 s" in text
+
+
+@pytest.mark.timeout(60)
 def test_all_ranks_may_send_first_in_both_directions() -> None:
     # Rank r hears from both neighbours in the ring: the sum of 10 × rank + j over these and three messages.
     expected = tuple(sum(10.0 * s + j for s in {0, 1, 2} - {r} for j in range(3)) for r in range(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from adaptpipe.executor.programs.lowering import forward_only, lower
 from adaptpipe.executor.programs.program import Pass, Program, Receive, Run, Send
+from adaptpipe.executor.programs.route import WINDOW
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Placement, Problem, Schedule, check, explicit, place
 
-from ..orders import POLICIES, problem_for, schedule_for
+from ..orders import POLICIES, problem_for, schedule_for, stage_by_stage
 
 
 @st.composite
@@ -188,3 +190,25 @@ def test_both_directions_have_routes_of_their_own() -> None:
     program = lower(problem, Schedule.parse(placement, (1, 1), rows))
     routes = {(r.kind, r.direction, r.source) for r in program.routes}
     assert routes == {("F", 0, 0), ("F", 1, 1), ("B", 0, 1), ("B", 1, 0)}
+
+
+def limited(problem: Problem) -> Problem:
+    return replace(problem, memory=replace(problem.memory, limit=(10**9,) * problem.ranks))
+
+
+def test_sends_have_windows_where_memory_is_limited() -> None:
+    problem = problem_for(place("linear", 3), (1,) * 6)
+    schedule = schedule_for(problem.placement, (1,) * 6, "1f1b")
+    assert lower(problem, schedule).windows == {}
+    program = lower(limited(problem), schedule)
+    assert program.windows == dict.fromkeys(program.routes, WINDOW)
+    only_first = replace(problem, memory=replace(problem.memory, limit=(10**9, None, None)))
+    assert {route.source for route in lower(only_first, schedule).windows} == {0}
+
+
+def test_windows_grow_where_ranks_would_wait_for_each_other() -> None:
+    """All forwards of a stage before the next stage's fill every window of a loop: each rank would wait in a send."""
+    placement, sizes = place("loop", 2, 2), (1,) * 12
+    windows = lower(limited(problem_for(placement, sizes)), stage_by_stage(placement, 12)).windows
+    assert WINDOW < max(windows.values()) < 12
+    assert min(windows.values()) >= WINDOW

@@ -21,7 +21,7 @@ from adaptpipe.solver.core.problem import Cost
 from adaptpipe.solver.evaluate.noise import Noise
 
 from ...strategies import problems, schedules_of
-from ..orders import POLICIES, problem_for, schedule_for
+from ..orders import POLICIES, problem_for, schedule_for, stage_by_stage
 from . import memory_jobs as jobs
 from .pipeline_jobs import Case
 
@@ -130,6 +130,9 @@ def assert_within(problem: Problem, rank: int, peak_bytes: int, message_bytes: i
 def test_the_limit_is_never_passed_in_emulated_runs(ranks: int) -> None:
     """The published policy runs F past the limit where weight gradients cannot make room."""
     todo = drawn(ranks, 30)
+    looped = place("loop", ranks, 2)
+    deep = stage_by_stage(looped, 12)  # whose sends would wait for each other with the usual windows
+    todo.append(jobs.Limited(limited(problem_for(looped, (1,) * 12), deep, (0.0,) * ranks, 64), deep, "adaptive", None))
     tight = sum(
         limit is not None and peak > limit
         for case in todo
