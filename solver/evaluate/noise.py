@@ -190,20 +190,33 @@ class Noise:
         for number in count():
             yield self._draw(instance, number, stream, parts, fixed)
 
+    def require_ranks(self, ranks: int) -> None:
+        """Refuse noise of a rank that is not there.
+
+        Raises
+        ------
+        InputError
+            Naming it.
+        """
+        slow_rank = () if self.slow_rank is None else self.slow_rank[:1]
+        slow_link = () if self.slow_link is None else self.slow_link[:2]
+        for name, numbers in (("slow_rank", slow_rank), ("slow_link", slow_link)):
+            for rank in numbers:
+                if rank >= ranks:
+                    raise InputError(f"noise.{name}: there is no rank {rank}; ranks are 0..{ranks - 1}")
+
     def _fixed(self, instance: Instance) -> _Fixed:
         """What is the same in all runs."""
+        self.require_ranks(instance.ranks)
         rank = np.tile(instance.rank.reshape(-1), 3)
         source = np.where(instance.before >= 0, rank[instance.before], -1)
         crossing: npt.NDArray[np.bool_] = (source >= 0) & (source != rank[:, None])
         slow, late = None, None
         if self.slow_rank is not None:
             number, factor = self.slow_rank
-            _require_rank("slow_rank", number, instance)
             slow = np.where(instance.rank == number, factor, 1.0)
         if self.slow_link is not None:
             *ends, ticks = self.slow_link
-            for each in ends:
-                _require_rank("slow_link", each, instance)
             late = np.where((source == ends[0]) & (rank[:, None] == ends[1]), ticks, 0.0)
         return _Fixed(crossing, slow, late)
 
@@ -248,8 +261,3 @@ class _Fixed:
     crossing: npt.NDArray[np.bool_]
     slow: npt.NDArray[np.float64] | None
     late: npt.NDArray[np.float64] | None
-
-
-def _require_rank(name: str, rank: int, instance: Instance) -> None:
-    if rank >= instance.ranks:
-        raise InputError(f"noise.{name}: there is no rank {rank}; ranks are 0..{instance.ranks - 1}")

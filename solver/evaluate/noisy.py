@@ -18,6 +18,9 @@ from .noise import EVALUATION, Noise
 from .scenario import Planned, Scenario
 from .simulate import simulate
 
+NORMAL = 1.959964
+"""A standard normal number is within this distance of 0 in 95 of 100 cases."""
+
 
 @dataclass(frozen=True, slots=True)
 class Noisy:
@@ -47,6 +50,29 @@ class Noisy:
         count = len(self.values)
         return float(np.std(self.values, ddof=1)) / math.sqrt(count) if count > 1 else 0.0
 
+    @property
+    def mean_interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the mean, by the normal approximation, in ticks."""
+        return self.mean - NORMAL * self.error, self.mean + NORMAL * self.error
+
+    @property
+    def p95_interval(self) -> tuple[float, float]:
+        """95 % confidence interval of the 95th percentile, in ticks: from one of the sorted values to another.
+
+        How many values lie below the percentile is binomial, whatever the distribution. With few runs the upper end may
+        be beyond the largest value; then it is that one. Source: Conover, Practical Nonparametric Statistics, 3.2.
+
+        Examples
+        --------
+        >>> Noisy(tuple(range(1, 101))).p95_interval
+        (91, 100)
+        """
+        count = len(self.values)
+        spread = NORMAL * math.sqrt(count * 0.95 * 0.05)
+        low, high = math.ceil(count * 0.95 - spread), math.ceil(count * 0.95 + spread)
+        ordered = sorted(self.values)
+        return ordered[max(low, 1) - 1], ordered[min(high, count) - 1]
+
     def gain(self, over: Noisy) -> tuple[float, float]:
         """How much shorter these runs are than another schedule's of the same scenarios, and its standard error.
 
@@ -73,6 +99,8 @@ class Noisy:
             "mean": round(self.mean, 3),
             "p95": round(self.p95, 3),
             "error": round(self.error, 3),
+            "mean_interval": [round(end, 3) for end in self.mean_interval],
+            "p95_interval": [round(end, 3) for end in self.p95_interval],
             "runs": len(self.values),
         }
 

@@ -67,8 +67,8 @@ def test_what_is_no_run_is_refused(problem: Path, run: Path, tmp_path: Path) -> 
         (("--trace", tmp_path / "empty"), "empty: holds no .trace.json file; give the folder that adaptpipe run"),
         (("--trace", tmp_path / "nowhere"), "nowhere: cannot be read: No such file"),
         (("--trace", problem), "problem.json: holds no schedule, so it is not a trace of ours"),
-        (("--trace", run, "--methods", "1F1B"), "--trace compares a run with its plan: leave out --methods"),
-        (("--trace", run, "-o", tmp_path), "--trace compares a run with its plan: leave out --methods and --output"),
+        (("--trace", run, "--methods", "1F1B"), "--trace compares a run with its plan: leave out --methods, "),
+        (("--trace", run, "-o", tmp_path), "--trace compares a run with its plan: leave out --methods, --output and --noise"),
     ):
         result = call("compare", problem, *words)
         assert (result.exit_code, result.stdout) == (2, "")

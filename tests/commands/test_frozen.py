@@ -78,11 +78,13 @@ def test_json_keys(tmp_path: Path) -> None:
     assert set(simulated) == RESULT_KEYS - {"found_by", "proven_for", "reason", "granularity"} | {
         "problem",
         "over_limit",
+        "execution",
+        "under_noise",
     }
     assert set(answer(call("check", problem, schedule, "--json"))) == {"problem", "valid", "violations"}
     compared = answer(call("compare", problem, "--methods", "1f1b,zb-v", "--json"))
     assert set(compared) == {"problem", "rows"}
-    assert [set(row) for row in compared["rows"]] == [RESULT_KEYS | {"parameter_copies"}] * 2
+    assert [set(row) for row in compared["rows"]] == [RESULT_KEYS | {"parameter_copies", "under_noise"}] * 2
     shown = answer(call("show", problem, schedule, "--json", "-o", tmp_path / "x.svg"))
     assert {"problem", "output", "makespan", "span", "bubble", "span_bubble", "peak_memory", "unit"} <= set(shown)
 

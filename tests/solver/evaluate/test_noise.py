@@ -157,7 +157,12 @@ def test_noisy_figures() -> None:
     assert runs.mean == 50.5
     assert runs.p95 == pytest.approx(95.05)
     assert runs.error == pytest.approx(np.std(runs.values, ddof=1) / 10)
-    assert runs.row() == {"mean": 50.5, "p95": 95.05, "error": 2.901, "runs": 100}
+    assert runs.mean_interval == pytest.approx((50.5 - 1.96 * runs.error, 50.5 + 1.96 * runs.error), abs=1e-3)
+    assert runs.row() == {
+        "mean": 50.5, "p95": 95.05, "error": 2.901, "runs": 100,
+        "mean_interval": [44.814, 56.186], "p95_interval": [91.0, 100.0],
+    }  # fmt: skip
+    assert Noisy((3.0,)).p95_interval == (3, 3)
     assert Noisy((3.0,)).error == 0
     half = Noisy(tuple(value / 2 for value in runs.values))
     gain, error = half.gain(runs)
