@@ -68,7 +68,7 @@ def test_what_is_no_run_is_refused(problem: Path, run: Path, tmp_path: Path) -> 
         (("--trace", tmp_path / "nowhere"), "nowhere: cannot be read: No such file"),
         (("--trace", problem), "problem.json: holds no schedule, so it is not a trace of ours"),
         (("--trace", run, "--methods", "1F1B"), "--trace compares a run with its plan: leave out --methods, "),
-        (("--trace", run, "-o", tmp_path), "--trace compares a run with its plan: leave out --methods, --output and --noise"),
+        (("--trace", run, "-o", tmp_path), "with its plan: leave out --methods, --output and --noise"),
     ):
         result = call("compare", problem, *words)
         assert (result.exit_code, result.stdout) == (2, "")

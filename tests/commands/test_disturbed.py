@@ -45,18 +45,31 @@ def test_simulate_under_noise(tmp_path: Path) -> None:
     assert f"{found['gain']:.2%} ±" in printed
 
 
+def test_simulate_of_a_schedule_that_floats_past_its_limit(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, memory={"activation": 3, "retained": 1, "limit": 5})
+    schedule = write_schedule(tmp_path, SPLIT)
+    words = ("simulate", problem, schedule, "--noise", "sigma=0.3", "--runs", "5")
+    result = call(*words, "--json")
+    assert result.exit_code == 1
+    found = answer(result)["under_noise"]
+    assert (found["adaptive"], found["gain"], found["gain_interval"]) == (None, None, None)
+    assert found["reason"].startswith("rank 0: 0F1 brings the memory to 6 B, above the limit of 5 B, even with")
+    assert "schedule.json: no adaptive execution: rank 0: 0F1 brings" in call(*words).stdout
+    refused = call("simulate", problem, schedule, "--execution", "adaptive")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "rank 0: 0F1 brings the memory to 6 B" in refused.stderr
+
+
 def test_compare_under_noise(tmp_path: Path) -> None:
-    problem = write_problem(tmp_path, batch={"samples": 3})
+    problem = write_problem(tmp_path)
     words = ("compare", problem, "--methods", "1f1b-split,zb-h2,zb-v", "--noise", "sigma=0.3", "--runs", "10")
-    rows = {row["method"]: row for row in answer(call(*words, "--json"))["rows"]}
-    assert {name: row["under_noise"] is None for name, row in rows.items()} == {
-        "1F1B-split": False, "ZB-H2": False, "ZB-V": True,
-    }  # fmt: skip
-    assert rows["1F1B-split"]["under_noise"]["adaptive"]["runs"] == 10
-    refused = rows["ZB-H2"]["under_noise"]
-    assert (refused["adaptive"], refused["gain"]) == (None, None)
+    rows = {row["method"]: row["under_noise"] for row in answer(call(*words, "--json"))["rows"]}
+    assert rows["ZB-V"] is None
+    for name in ("1F1B-split", "ZB-H2"):
+        assert rows[name]["static"]["runs"] == rows[name]["adaptive"]["runs"] == 10
     printed = call(*words).stdout
-    assert "ZB-H2: no adaptive execution: rank 0: 0F2 brings the memory to" in printed
+    assert "10 runs under noise sigma=0.3, seed 0" in printed
+    assert f"{rows['ZB-H2']['gain']:.2%} ±" in printed
 
 
 def test_compare_writes_what_it_found_under_noise(tmp_path: Path) -> None:
