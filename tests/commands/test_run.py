@@ -97,9 +97,6 @@ def test_training_goes_on_with_other_ranks_and_replicas(run_file: Path, tmp_path
     for row in json.loads(second.stdout)["run"]:
         assert (row["first_loss"], row["last_loss"]) == pytest.approx((losses[3], losses[5]), rel=1e-5)
         assert row["gradient_error"] <= 1e-5
-    other = adaptpipe("run", run_file, *words, "--set", "model.width=8")
-    assert other.returncode == 2
-    assert re.search(r"model.pt: .* has shape .*; the checkpoint is of another model", other.stderr), other.stderr
 
 
 def single_process(spec: RunSpec, steps: int) -> list[float]:

@@ -77,7 +77,7 @@ def refused(rank: int, world: int, folder: Path) -> dict[str, str]:
 
 
 def from_the_unsplit_model(rank: int, world: int, path: Path) -> None:
-    """Load a state dict that has one of two tied copies only, and buffers; and the optimizer's state of both."""
+    """Load a state dict that has one of two tied copies only, and buffers."""
     whole = layers(7)
     if rank == 0:
         torch.save({key: value for key, value in whole.state_dict().items() if key != "1.weight"}, path)
@@ -86,3 +86,9 @@ def from_the_unsplit_model(rank: int, world: int, path: Path) -> None:
         assert load_checkpoint(path, pipeline) == {}
         wanted = {**whole.state_dict(), "1.weight": whole.get_parameter("0.0.weight")}
         assert all(torch.equal(value, wanted[key]) for key, value in stage.state_dict().items())
+
+
+def both(rank: int, world: int, folder: Path) -> dict[str, str]:
+    """Load the unsplit model's weights; then everything that is refused."""
+    from_the_unsplit_model(rank, world, folder / "whole.pt")
+    return refused(rank, world, folder)

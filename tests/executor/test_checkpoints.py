@@ -14,7 +14,7 @@ from . import checkpoint_jobs as jobs
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_what_is_refused_on_every_rank(tmp_path: Path) -> None:
+def test_what_is_refused_and_what_the_unsplit_model_gives(tmp_path: Path) -> None:
     expected = {
         "foreign": r"the optimizer has a parameter of shape \(2,\) that is in none of this rank's stages \[1\]",
         "extra": r"extra, or the optimizer's state, holds something that does not load with weights_only",
@@ -30,13 +30,9 @@ def test_what_is_refused_on_every_rank(tmp_path: Path) -> None:
         "wide": r".*good.pt: '1.weight' has shape \(3, 3\), and stage 1 needs \(4, 3\)",
         "keys": r"the stages 0 and 1 both have the key '0.weight' in their state dicts",
     }
-    for found in launch(jobs.refused, 2, tmp_path, threads=1):
+    for found in launch(jobs.both, 2, tmp_path, threads=1):
         assert set(found) == set(expected)
         for key, pattern in expected.items():
             assert re.match(f"InputError: ({pattern})", found[key]), found[key]
     assert not list(tmp_path.glob("*.part")), "nothing is left of what could not be written"
     assert not (tmp_path / "x.pt").exists()
-
-
-def test_weights_of_the_unsplit_model(tmp_path: Path) -> None:
-    launch(jobs.from_the_unsplit_model, 2, tmp_path / "whole.pt", threads=1)

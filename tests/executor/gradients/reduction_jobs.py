@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -13,12 +15,12 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from adaptpipe.executor import Pipeline
+from adaptpipe.executor.gradients.reduction import Reduction
 from adaptpipe.solver import Problem, Schedule, place
 
 from ..orders import problem_for, schedule_for
 from ..running.pipeline_jobs import refusal
 
-Job = Callable[[int, int, int], float]
 NAMES = ("dp", "pp")
 TIED = (((0, "0.weight"), (1, "1.weight")),)
 
@@ -151,6 +153,50 @@ def refused(rank: int, world: int, argument: None) -> dict[str, str]:
     pipeline = Pipeline(*plan(1), {0: sparse}, lambda output, target: output.sum(), mesh=mesh)
     found["sparse"] = refusal(lambda: pipeline.step(torch.tensor([1, 2]), torch.zeros(2)))
     return found
+
+
+def early(rank: int, world: int, argument: None) -> tuple[int, int]:
+    """How many ops of all start after the first sum does, where each replica has two stages."""
+    model = two_layers(rank)
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=NAMES)
+    batch, target = data(4)
+    started: list[float] = []
+    start = Reduction._start
+
+    def starts(self: Reduction) -> None:
+        started.append(time.perf_counter())
+        start(self)
+
+    stages = {0: model[:1], 1: model[1:]}
+    with (
+        mock.patch.object(Reduction, "_start", starts),
+        Pipeline(*plan(1, 2), stages, nn.functional.mse_loss, mesh=mesh, execution="static") as pipeline,
+    ):
+        pipeline.step(batch[rank::2], target[rank::2])
+    records = pipeline.report.records
+    return sum(record.start_s > min(started) for record in records), len(records)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one rank found in all of the above."""
+
+    tied: float
+    replicated: float
+    uneven: tuple[Tensor | None, Tensor | None, float, float]
+    early: tuple[int, int]
+    refused: dict[str, str]
+
+
+def find_all(rank: int, world: int, argument: None) -> Found:
+    """Everything in one set of processes."""
+    return Found(
+        tied_over_ranks(rank, world, 3),
+        replicated(rank, world, 3),
+        uneven(rank, world, None),
+        early(rank, world, None),
+        refused(rank, world, None),
+    )
 
 
 def wait_for_a_replica(rank: int, world: int, argument: None) -> None:

@@ -15,14 +15,27 @@ from . import reduction_jobs as jobs
 pytestmark = pytest.mark.timeout(120)
 
 
-@pytest.mark.parametrize("job", [jobs.tied_over_ranks, jobs.replicated])
-def test_copies_start_equal_and_steps_without_zero_grad_add_up(job: jobs.Job) -> None:
-    """What earlier steps left must not be summed over ranks again: as all of .grad was in pytorch/torchtitan#1733."""
-    assert max(launch(job, 2, 3, threads=1)) < 1e-5
+@pytest.fixture(scope="module")
+def found() -> tuple[jobs.Found, ...]:
+    """What each of two ranks found."""
+    return launch(jobs.find_all, 2, None, threads=1)
 
 
-def test_a_parameter_that_not_all_replicas_use() -> None:
-    (spare, extra, loss, value), (other, same, loss_too, value_too) = launch(jobs.uneven, 2, None, threads=1)
+def test_copies_start_equal_and_steps_without_zero_grad_add_up(found: tuple[jobs.Found, ...]) -> None:
+    """What earlier steps left must not be scaled or summed again: pytorch/torchtitan#1733."""
+    for rank in found:
+        assert rank.tied < 1e-5
+        assert rank.replicated < 1e-5
+
+
+def test_the_sum_of_a_stage_starts_while_others_still_compute(found: tuple[jobs.Found, ...]) -> None:
+    for rank in found:
+        first, ops = rank.early
+        assert 0 < first < ops
+
+
+def test_a_parameter_that_not_all_replicas_use(found: tuple[jobs.Found, ...]) -> None:
+    (spare, extra, loss, value), (other, same, loss_too, value_too) = (rank.uneven for rank in found)
     assert spare is other is None
     assert extra is not None
     assert same is not None
@@ -32,8 +45,7 @@ def test_a_parameter_that_not_all_replicas_use() -> None:
     assert value == pytest.approx(loss, rel=1e-5), "one and three samples weigh in by their number"
 
 
-def test_what_is_refused_on_every_rank() -> None:
-    first, second = launch(jobs.refused, 2, None, threads=1)
+def test_what_is_refused_on_every_rank(found: tuple[jobs.Found, ...]) -> None:
     expected = {
         "stage": r"InputError: tied: \(2, '2.weight'\) names stage 2; there are the stages 0 to 1",
         "name": r"InputError: tied: stage 1 has no parameter 'weight'; its parameters: 1.weight",
@@ -50,10 +62,10 @@ def test_what_is_refused_on_every_rank() -> None:
         "closed": r"InputError: step 0: the pipeline is closed",
         "sparse": r"RankFailure: rank \d, .*InputError: stage 0: a parameter of shape \(5, 4\) has a sparse gradient",
     }
-    for found in (first, second):
-        assert set(found) == set(expected)
+    for rank in found:
+        assert set(rank.refused) == set(expected)
         for key, pattern in expected.items():
-            assert re.match(pattern, found[key]), found[key]
+            assert re.match(pattern, rank.refused[key]), rank.refused[key]
 
 
 def test_a_replica_that_hangs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -62,17 +63,36 @@ def cut(schedule: Schedule) -> Schedule:
     return Schedule(schedule.placement, schedule.sizes, tuple(rows))
 
 
-def test_loss_curves_are_the_single_process_ones() -> None:
+CASES = [*runs(4, 1), *runs(2, 2)]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What every rank brought home, and where it was saved meanwhile."""
+
+    everyone: tuple[tuple[list[jobs.Curve], list[jobs.Curve]], ...]
+    path: Path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """One set of processes for all."""
+    path = tmp_path_factory.mktemp("checkpoints") / "folder" / "model.pt"
+    first, second = CASES[2], CASES[-1]
+    assert (first.name, second.name) == ("ZB-V p=4 dp=1 static", "solver p=2 dp=2 adaptive")
+    resumed = jobs.Resumed(first, second, path, 3, STEPS + 2)
+    return Trained(launch(jobs.train_all, 4, (CASES, STEPS, resumed), threads=1), path)
+
+
+def test_loss_curves_are_the_single_process_ones(trained: Trained) -> None:
     """The copies of a tied matrix drifted apart, on two ranks or both on rank 0 (V): NVIDIA/Megatron-LM#656.
 
     Each rank, and each of its stages, clipped by a norm of its own: pytorch/torchtitan#596.
     """
     whole = jobs.train_whole(STEPS)
     assert min(whole.norms) > jobs.MAX_NORM, "clipping has something to do"
-    cases = [*runs(4, 1), *runs(2, 2)]
-    everyone = launch(jobs.train_all, 4, (cases, STEPS), threads=1)
-    for number, case in enumerate(cases):
-        curves = [rank[number] for rank in everyone]
+    for number, case in enumerate(CASES):
+        curves = [rank[number] for rank, _ in trained.everyone]
         for curve in curves:
             assert curve.losses == pytest.approx(whole.losses, rel=1e-5), case.name
             assert curve.norms == pytest.approx(whole.norms, rel=1e-4), case.name
@@ -83,13 +103,10 @@ def test_loss_curves_are_the_single_process_ones() -> None:
         assert torch.allclose(copies[0], whole.copies[0], atol=1e-5)
 
 
-def test_a_checkpoint_of_four_ranks_goes_on_with_two(tmp_path: Path) -> None:
-    whole = jobs.train_whole(STEPS + 2)
-    first, second = runs(4, 1)[2], runs(2, 2)[5]
-    assert (first.name, second.name) == ("ZB-V p=4 dp=1 static", "solver p=2 dp=2 adaptive")
-    path = tmp_path / "folder" / "model.pt"
-    for curves in launch(jobs.continued, 4, (first, second, path, 3, STEPS + 2), threads=1):
-        losses = [loss for curve in curves for loss in curve.losses]
+def test_a_checkpoint_of_four_ranks_goes_on_with_two(trained: Trained) -> None:
+    whole, path = jobs.train_whole(STEPS + 2), trained.path
+    for _, halves in trained.everyone:
+        losses = [loss for curve in halves for loss in curve.losses]
         assert losses == pytest.approx(whole.losses, rel=1e-5)
     assert list(path.parent.iterdir()) == [path]
     data = torch.load(path, weights_only=True)

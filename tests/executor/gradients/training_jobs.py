@@ -62,18 +62,25 @@ def train_whole(steps: int) -> Curve:
     return Curve(tuple(losses), tuple(norms), (model.get_parameter(EMBEDDING).detach(),))
 
 
-def continued(rank: int, world: int, argument: tuple[Run, Run, Path, int, int]) -> tuple[Curve, Curve]:
+@dataclass(frozen=True)
+class Resumed:
     """Train a while under one schedule and save; load under another, and train on."""
-    first, second, path, middle, end = argument
-    return (
-        train(first, world, range(middle), save=path),
-        train(second, world, range(middle, end), load=path, seed=SEED + 1),
-    )
+
+    first: Run
+    second: Run
+    path: Path
+    middle: int
+    end: int
 
 
-def train_all(rank: int, world: int, argument: tuple[Sequence[Run], int]) -> list[Curve]:
-    runs, steps = argument
-    return [train(run, world, range(steps)) for run in runs]
+def train_all(rank: int, world: int, argument: tuple[Sequence[Run], int, Resumed]) -> tuple[list[Curve], list[Curve]]:
+    """The curves of every run, and the two halves of the one that is resumed."""
+    runs, steps, resumed = argument
+    halves = [
+        train(resumed.first, world, range(resumed.middle), save=resumed.path),
+        train(resumed.second, world, range(resumed.middle, resumed.end), load=resumed.path, seed=SEED + 1),
+    ]
+    return [train(run, world, range(steps)) for run in runs], halves
 
 
 def train(
