@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
 
 from adaptpipe.solver import Kind, Op, Placement
 
@@ -92,6 +93,11 @@ class Program:
             if isinstance(instruction, Send):
                 sent.setdefault(instruction.route, []).append(instruction.op.microbatch)
         return {route: tuple(sent[route]) for route in sorted(sent)}
+
+    @cached_property
+    def steps(self) -> tuple[dict[Op, tuple[Instruction, ...]], ...]:
+        """For each rank its ops in order, each with its own instructions: receive, run, send or pass."""
+        return tuple({op: tuple(around) for op, around in groupby(row, lambda each: each.op)} for row in self.rows)
 
     @cached_property
     def split(self) -> frozenset[tuple[int, int]]:

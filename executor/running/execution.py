@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -61,9 +60,7 @@ class Execution:
         account: Account | None = None,
         added_s: Callable[[Op], float] | None = None,
     ) -> None:
-        self._steps: dict[Op, tuple[Instruction, ...]] = {
-            op: tuple(around) for op, around in groupby(program.rows[rank], lambda instruction: instruction.op)
-        }
+        self._steps = program.steps[rank]
         self._windows = program.windows
         self._sizes = program.sizes
         self.samples = sum(program.sizes)
