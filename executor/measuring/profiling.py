@@ -104,6 +104,7 @@ def measure(
     samples = Samples(on_cpu=all(gather(device is None or device.type == "cpu")))
     delays: dict[int, list[float]] = defaultdict(list)
     work: tuple[tuple[int, ...], ...] | None = None
+    recomputed: dict[int, int] = {}
     ordered = sorted(set(sizes), reverse=True)  # the largest says what can be cut
     steps = _STEPS if len(ordered) == 1 else _STEPS - 1
     # Sizes take turns too: else one of them, and with it the slope, would bear what disturbs the machine for a while.
@@ -116,8 +117,8 @@ def measure(
             with Pipeline(
                 problem, _waves(problem, turn), stages, loss_fn, mesh=mesh, execution="static", timeout_s=timeout_s
             ) as pipeline:
-                for _ in range(2):  # the first has never seen these stages
-                    pipeline.step(batch, target)
+                recomputed = pipeline.recomputed_bytes(batch, target)
+                pipeline.step(batch, target)  # the first has never seen these stages
                 work = _unit_work(placement, pipeline, units)
         cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
         with Pipeline(
@@ -134,7 +135,7 @@ def measure(
         buffer.copy_(value)
     for parameter, grad in grads:
         parameter.grad = grad
-    own = {s: (_static_bytes(stage), coverage(stage)) for s, stage in stages.items()}
+    own = {s: (_static_bytes(stage) + recomputed[s], coverage(stage)) for s, stage in stages.items()}
     fixed = {s: values for part in gather(own) for s, values in part.items()}
     parts = tuple(
         Part(

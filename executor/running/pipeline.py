@@ -308,6 +308,25 @@ class Pipeline(Session):
         """
         return {stage: runner.weight_groups() for stage, runner in self._stages.items()}
 
+    def recomputed_bytes(self, batch: object, target: object, **keywords: object) -> dict[int, int]:
+        """Run a step, slowly; for each of this rank's stages, the most bytes that a backward recomputed at a time.
+
+        Checkpointed layers hold them while their backward runs. They are not among the bytes that are held after an op.
+
+        Raises
+        ------
+        InputError, RankFailure, PeerFailed
+            As `step`.
+        """
+        for runner in self._stages.values():
+            runner.watched = True
+        try:
+            self.step(batch, target, **keywords)
+        finally:
+            for runner in self._stages.values():
+                runner.watched = False
+        return {stage: runner.recomputed_bytes for stage, runner in self._stages.items()}
+
     def _complete(self, stage: int) -> None:
         self._reducer.complete(stage)
         self._hooks.complete(stage)

@@ -16,6 +16,7 @@ from adaptpipe.solver import InputError
 from ..channels.message import Message, as_message
 from ..weights import WeightQueue, install
 from ..weights.activations import Storages, count_saved
+from ..weights.recomputation import Recomputation, can_be_counted
 from .keywords import chosen, keywords_of
 from .randomness import RandomState
 from .rows import tensors_of
@@ -76,6 +77,14 @@ class StageRunner:
         For each micro-batch, what each unit of its weight gradient takes, in any one measure. Left out: there is one.
     random
         Where forwards that train get their random states from. None: they are left alone.
+
+    Attributes
+    ----------
+    watched
+        Whether to see, slowly, what backwards recompute.
+    recomputed_bytes
+        The most bytes that one backward was seen to recompute at a time, of checkpointed layers. 0 where code is
+        compiled.
     """
 
     def __init__(
@@ -91,6 +100,7 @@ class StageRunner:
         self._loss_fn = loss_fn
         self._unit_times = unit_times
         self._random = random
+        self.watched, self.recomputed_bytes = False, 0
         self.takes = keywords_of(module)
         device = device_of({stage: module})
         self._devices = {"cpu"} if device is None else {"cpu", device.type}
@@ -209,7 +219,10 @@ class StageRunner:
             with self._bound(microbatch, split), ExitStack() as stack:
                 for device in self._autocasting():  # a forward in float32 within it would get a backward in bfloat16
                     stack.enter_context(torch.autocast(device, enabled=False))
+                seen = stack.enter_context(Recomputation()) if self.watched and can_be_counted() else None
                 torch.autograd.backward([edge for edge, _ in pairs], [gradient for _, gradient in pairs])
+            if seen is not None:
+                self.recomputed_bytes = max(self.recomputed_bytes, seen.peak)
         self._bytes.pop(microbatch)
         if split:
             self._bytes[microbatch] = self._queue.held_by(microbatch)

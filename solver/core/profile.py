@@ -78,7 +78,7 @@ class Part:
     name
         For people.
     static
-        Bytes of weights, gradients and optimizer state.
+        Bytes of weights, gradients and optimizer state, and those that a recomputing backward holds besides.
     measurements
         Costs at several micro-batch sizes, ascending.
     deferred

@@ -105,6 +105,10 @@ def test_a_checkpointed_stage_is_measured_as_it_is() -> None:
     assert (first.activation, last.activation) == (0, (8 + 8) * one)
     assert (first.retained, last.retained) == ((16 + 16 + 8) * one, (8 + 16 + 16 + 8) * one)
     assert [part.deferred for part in profile.parts] == [1.0, 1.0]
+    weights = 4 * (
+        8 * 16 + 16 * 8
+    )  # and their gradients, and two moments; and what recomputing makes of the first layer
+    assert [part.static for part in profile.parts] == [4 * weights + (16 + 16) * one] * 2
 
 
 def test_at_most_as_many_units_as_asked_for() -> None:

@@ -302,3 +302,22 @@ def test_compiled_parts_of_a_stage_stay_whole_and_the_rest_splits() -> None:
     assert counters["stats"]["unique_graphs"] == 1
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_recomputed_bytes_are_not_looked_for_in_compiled_code() -> None:
+    """It would run uncompiled, and PyTorch would find other tensors recomputed than it had saved."""
+    torch.compiler.reset()
+    counters.clear()
+    stage, (x, *_) = made(lambda: Recomputed(reentrant=False)), drawn(2, D)
+    seen = []
+    for backend in (None, "aot_eager"):
+        if backend is not None:
+            stage.get_submodule("a").compile(backend=backend)
+        with running(stage) as runner:
+            runner.watched = True
+            (y,) = runner.forward(0, (x,), target=None, weight=1.0, split=False, is_batch=False)
+            assert y is not None
+            runner.backward(0, (torch.ones_like(y),), split=False)
+            seen.append(runner.recomputed_bytes)
+    assert seen[0] > 0
+    assert seen[1] == 0
