@@ -19,7 +19,7 @@ from adaptpipe.executor.gradients.reduction import Reduction
 from adaptpipe.solver import Problem, Schedule, place
 
 from ..orders import problem_for, schedule_for
-from ..running.pipeline_jobs import refusal
+from ..running.pipeline_jobs import error, refusal
 
 NAMES = ("dp", "pp")
 TIED = (((0, "0.weight"), (1, "1.weight")),)
@@ -34,6 +34,11 @@ def plan(ranks: int, stages_per_rank: int = 1, samples: int = 2) -> tuple[Proble
 def two_layers(seed: int) -> nn.Sequential:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+
+
+def four_layers(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(4)))
 
 
 def data(samples: int) -> tuple[Tensor, Tensor]:
@@ -78,10 +83,27 @@ def replicated(rank: int, world: int, steps: int) -> float:
     return _error(model, reference(True, 4), steps)
 
 
-def _error(stage: nn.Module, wanted: Mapping[str, Tensor], times: int) -> float:
+def chained(rank: int, world: int, steps: int) -> float:
+    """Three copies on two ranks, of which one holds two, by two ties that have a copy in common."""
+    model = four_layers(rank)
+    a, b, c = (0, "0.weight"), (1, "1.weight"), (3, "3.weight")
+    mine = {stage: model[stage : stage + 1] for stage in (rank, rank + 2)}
+    with Pipeline(*plan(2, 2), mine, nn.functional.mse_loss, tied=[(c, b), (a, b)]) as pipeline:
+        for _ in range(steps):
+            pipeline.step(*data(2))
+        assert pipeline.ties == ((a, b, c),)
+    whole = four_layers(0)
+    whole[1].weight = whole[3].weight = whole[0].weight
+    batch, target = data(2)
+    torch.autograd.backward(nn.functional.mse_loss(whole(batch), target))
+    wanted = {name: p.grad for name, p in whole.named_parameters(remove_duplicate=False)}
+    return max(_error(module, wanted, steps) for module in mine.values())
+
+
+def _error(stage: nn.Module, wanted: Mapping[str, Tensor | None], times: int) -> float:
     grads = {name: p.grad for name, p in stage.named_parameters(remove_duplicate=False)}
     return max(
-        float((grad - times * wanted[name]).abs().max()) if grad is not None else float("inf")
+        error(grad, times * want) if (want := wanted[name]) is not None else float("inf")
         for name, grad in grads.items()
     )
 
@@ -183,6 +205,7 @@ class Found:
 
     tied: float
     replicated: float
+    chained: float
     uneven: tuple[Tensor | None, Tensor | None, float, float]
     early: tuple[int, int]
     refused: dict[str, str]
@@ -193,6 +216,7 @@ def find_all(rank: int, world: int, argument: None) -> Found:
     return Found(
         tied_over_ranks(rank, world, 3),
         replicated(rank, world, 3),
+        chained(rank, world, 3),
         uneven(rank, world, None),
         early(rank, world, None),
         refused(rank, world, None),

@@ -26,6 +26,7 @@ def test_copies_start_equal_and_steps_without_zero_grad_add_up(found: tuple[jobs
     for rank in found:
         assert rank.tied < 1e-5
         assert rank.replicated < 1e-5
+        assert rank.chained < 1e-5
 
 
 def test_the_sum_of_a_stage_starts_while_others_still_compute(found: tuple[jobs.Found, ...]) -> None:
