@@ -122,6 +122,7 @@ class Pipeline(Session):
             return plan, crew
 
         plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}")
+        self._ties = find_ties(stages, declared)  # which may refuse, so before stages are changed and channels opened
         program = plan.program
         seeds = gather(torch.initial_seed() if seed is None else seed)
         self._random = RandomState(seeds[0], crew.replica, device_of(stages))
@@ -144,7 +145,6 @@ class Pipeline(Session):
             device=device_of(stages),
         )
         self._timeout_s = timeout_s
-        self._ties = find_ties(stages, declared)
         self._reducer = Reducer(crew, program.placement, stages, self._ties)
         self._hooks = GradientHooks(stages)
 
