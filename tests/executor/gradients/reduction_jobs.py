@@ -223,10 +223,13 @@ def find_all(rank: int, world: int, argument: None) -> Found:
     )
 
 
-def wait_for_a_replica(rank: int, world: int, argument: None) -> None:
+def wait_for_a_replica(rank: int, world: int, what: str) -> None:
+    """One replica hangs or fails before its step, and the other waits for its gradients."""
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=NAMES)
     with Pipeline(*plan(1), {0: two_layers(0)}, nn.functional.mse_loss, mesh=mesh, timeout_s=1.0) as pipeline:
         dist.barrier()
+        if rank == 1 and what == "fail":
+            raise ValueError("boom")
         if rank == 1:
             time.sleep(30)
         pipeline.step(*data(2))

@@ -69,6 +69,13 @@ def test_what_is_refused_on_every_rank(found: tuple[jobs.Found, ...]) -> None:
             assert re.match(pattern, rank.refused[key]), rank.refused[key]
 
 
-def test_a_replica_that_hangs() -> None:
-    with pytest.raises(RankFailure, match=r"stage 0: the gradients were not summed within 1 s; another of the ranks"):
-        launch(jobs.wait_for_a_replica, 2, None, threads=1)
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("hang", r"stage 0: the gradients were not summed within 1 s; another of the ranks \[0, 1\] hangs"),
+        ("fail", r"^rank 1: ValueError: boom"),
+    ],
+)
+def test_a_replica_that_others_wait_for(what: str, message: str) -> None:
+    with pytest.raises(RankFailure, match=message):
+        launch(jobs.wait_for_a_replica, 2, what, threads=1)
