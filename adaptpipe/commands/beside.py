@@ -141,7 +141,7 @@ def _tell(charge: Charge, ms: Callable[[Fraction | int], str]) -> str:
         Cause.message: f"the message for {charge.op} took {amount} ms {'longer' if more else 'less'}",
         Cause.overhead: f"{amount} ms passed before {charge.op}, which could have started",
         Cause.filling: f"weight gradients that the plan has elsewhere took {amount} ms, up to {charge.op}",
-        Cause.elsewhere: f"weight gradients planned by {charge.op} ran elsewhere: {amount} ms less",
-        Cause.slack: f"{amount} ms that the plan idles by {charge.op} were used up",
+        Cause.elsewhere: f"weight gradients planned next to {charge.op} ran elsewhere: {amount} ms less",
+        Cause.slack: f"{amount} ms in which the plan idles next to {charge.op} were used up",
     }[charge.cause]
     return f"  rank {charge.rank}: {text}"

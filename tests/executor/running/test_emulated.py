@@ -18,6 +18,7 @@ from adaptpipe.executor.running.emulated import Device
 from adaptpipe.solver import Kind, Op, Placement, Problem, Schedule, place, simulate
 from adaptpipe.solver.evaluate.simulate import op_inputs, op_ticks
 from adaptpipe.solver.heuristics import gpipe
+from adaptpipe.solver.traces.attribution import attribute
 from adaptpipe.solver.traces.writing import COMPUTE, RECEIVE, SEND, trace_events
 from tests.nesting import tracks
 
@@ -133,6 +134,8 @@ def assert_is_written(problem: Problem, schedule: Schedule, reports: Sequence[St
         before = trace.begin_ns - min(ran.asked_ns or 0 for ran in trace.rows[rank])
         assert waits <= sum(ran.wait_ns for ran in trace.rows[rank]) <= waits + max(0, before)
         assert max(ran.during_bytes for ran in trace.rows[rank]) == report.peak_bytes
+    found_out = attribute(problem, trace)
+    assert found_out.total() == found_out.measured_ns - found_out.planned_ns
     on_their_way = sum(len(spans) for (_, track), spans in found.items() if track >= SEND)
     assert on_their_way == simulate(problem, schedule).messages
 
