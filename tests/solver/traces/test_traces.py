@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,11 +53,12 @@ def test_a_plan_is_written_as_it_is(data: st.DataObject) -> None:
         ops = sorted((start * tick, end * tick, str(op)) for op, start, end in timeline.of(rank))
         assert sorted(found.get((rank, COMPUTE), [])) == ops
         held = [e["args"]["bytes"] for e in events if e["ph"] == "C" and e["pid"] == rank]
-        assert max(held) == timeline.peak_memory[rank]
+        first, last = timeline.schedule.table.offsets[rank : rank + 2]
+        assert held == np.stack([timeline.during[first:last], timeline.after[first:last]], axis=1).ravel().tolist()
         # A rank of a plan waits where it has begun and idles.
         waits = sum(end - start for start, end, _ in found.get((rank, RECEIVE), []))
-        last = max((end for _, _, end in timeline.of(rank)), default=0)
-        assert waits == (last - timeline.work[rank]) * tick
+        ended = max((end for _, _, end in timeline.of(rank)), default=0)
+        assert waits == (ended - timeline.work[rank]) * tick
     sent = [name for (_, track), spans in found.items() if track >= SEND for _, _, name in spans]
     arrivals = [ran for row in trace_of(timeline).rows for ran in row if ran.arrived_ns is not None]
     assert len(arrivals) == timeline.messages
@@ -72,9 +74,9 @@ def test_a_trace_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: st
     assert load_trace(path) == trace
 
 
-@given(st.integers(0, 2**53))
+@given(st.integers(0, 2**46))
 def test_nanoseconds_survive_readers_that_round_and_that_cut_off(count: int) -> None:
-    assert int(microseconds(count) * 1000) == round(microseconds(count) * 1000) == count or count > 2**50
+    assert int(microseconds(count) * 1000) == round(microseconds(count) * 1000) == count
 
 
 def test_messages_and_waits_of_a_plan(tmp_path: Path) -> None:
