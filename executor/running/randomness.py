@@ -61,6 +61,6 @@ class RandomState:
         found = [torch.default_generator]
         if self._device is not None and self._device.type != "cpu":
             module = torch.get_device_module(self._device)
-            number = module.current_device() if self._device.index is None else self._device.index
-            found.append(module.default_generators[number])
+            number = self._device.index or 0
+            found += getattr(module, "default_generators", ())[number : number + 1]  # CUDA and XPU have them, MPS not
         return found

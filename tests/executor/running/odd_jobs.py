@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptpipe.executor.running.pipeline import Pipeline
+from adaptpipe.executor.running.plan import ExecutionMode
 
 from ..odd_stages import D, odd_stages
 from .pipeline_jobs import Case, error
@@ -18,17 +19,20 @@ from .pipeline_jobs import Case, error
 def compare_odd(rank: int, world: int, cases: Sequence[Case]) -> list[tuple[str, float]]:
     """For each case: its name, and the largest relative error of a gradient over two steps."""
     warnings.filterwarnings("ignore", ".*weight_norm.* is deprecated", FutureWarning)
-    return [(case.name, _compare_odd(rank, case)) for case in cases]
+    return [
+        (case.name, _compare_odd(rank, case, "static" if number % 2 else "adaptive"))
+        for number, case in enumerate(cases)
+    ]
 
 
-def _compare_odd(rank: int, case: Case) -> float:
+def _compare_odd(rank: int, case: Case, execution: ExecutionMode) -> float:
     sizes = case.schedule.sizes
     draw = torch.Generator().manual_seed(sum(sizes))
     batch, target = (torch.randn(sum(sizes), 4, D, generator=draw) for _ in range(2))
     stages, whole = odd_stages(case.model), odd_stages(case.model)
     mine = {stage: stages[stage] for _, stage in case.schedule.placement.held[rank]}
     losses = []
-    with Pipeline(case.problem, case.schedule, mine, F.mse_loss) as pipeline:
+    with Pipeline(case.problem, case.schedule, mine, F.mse_loss, execution=execution) as pipeline:
         for _ in range(2):
             losses.append((pipeline.step(batch, target), _by_microbatches(whole, sizes, batch, target)))
     assert all(abs(ours / wanted - 1) < 1e-5 for ours, wanted in losses), (case.name, losses)

@@ -16,7 +16,7 @@ from .test_random_schedules import cases_of
 
 pytestmark = pytest.mark.timeout(120)
 
-COUNT = 24
+COUNT = 14
 PLACEMENTS = (place("linear", 2), place("v", 2, 2), place("loop", 2, 3))
 
 
