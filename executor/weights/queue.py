@@ -193,6 +193,7 @@ class WeightQueue:
         self._ignored.clear()
 
     def _add(self, microbatch: int, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int) -> None:
+        x = x.detach()  # its graph would keep the stage's input
         name = self._names.get(id(weight), "weight")
         where = f"stage {self.stage}, micro-batch {microbatch}, {name}"
         entry = WeightEntry(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
 
 from adaptpipe.executor.report import StepReport
 from adaptpipe.executor.running.emulated import EmulatedPipeline
@@ -81,6 +82,37 @@ def refusals(rank: int, world: int, cases: Sequence[Limited]) -> list[str]:
         refusal(partial(EmulatedPipeline, each.problem, each.schedule, seconds_per_tick=1e-5, execution=each.execution))
         for each in cases
     ]
+
+
+def allocated(rank: int, world: int, cases: Sequence[Case]) -> list[list[tuple[int, int]]]:
+    """For each case, at the end of each op of a step: bytes that the account has, and those that torch has taken."""
+    found = []
+    for case in cases:
+        model = SETS[case.model](case.schedule.placement.stage_count, sum(case.schedule.sizes))
+        mine = own(rank, case.schedule, model)
+        with Pipeline(case.problem, case.schedule, mine, model.loss_fn, execution="static") as pipeline:
+            for _ in range(2):  # the first makes the gradients
+                pipeline.step(model.batch, model.target)
+            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+                pipeline.step(model.batch, model.target)
+        kineto = profiler.profiler
+        assert kineto is not None
+        events = kineto.kineto_results.events()
+        taken = [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
+        ends = {event.name(): event.end_ns() for event in events}
+        held: dict[tuple[int, int], int] = {}
+        passed: dict[tuple[int, bool, int], int] = {}
+        row = []
+        for record in pipeline.report.records:
+            op = record.op
+            held[op.stage, op.microbatch] = record.held_bytes
+            if op.kind is not Kind.W:
+                passed.pop((op.stage, op.is_backward, op.microbatch), None)
+                passed[op.stage + (-1 if op.is_backward else 1), op.is_backward, op.microbatch] = record.message_bytes
+            there = sum(count for when, count in taken if when <= ends[str(op)])
+            row.append((sum(held.values()) + sum(passed.values()), there))
+        found.append(row)
+    return found
 
 
 def step(rank: int, world: int, argument: tuple[Limited, MemoryRule]) -> int:

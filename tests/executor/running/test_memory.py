@@ -200,6 +200,19 @@ def test_the_limit_is_never_passed_in_real_runs() -> None:
                 assert report.peak_bytes + case.problem.static_bytes(rank) == predicted
 
 
+def test_the_account_is_what_torch_allocates() -> None:
+    """At the end of every op, by the allocator's own events: what is held is what is accounted for, but for scalars."""
+    placement, sizes = place("loop", 1, 2), (1,) * 4  # one rank, for the profiler sees one thread
+    cases = [
+        Case(policy, "gpt", problem_for(placement, sizes, units=2), schedule_for(placement, sizes, policy))
+        for policy in POLICIES
+    ]
+    (found,) = launch(jobs.allocated, 1, cases, threads=1)
+    for case, row in zip(cases, found, strict=True):
+        for op, (accounted, there) in zip(case.schedule.ops[0], row, strict=True):
+            assert 0 <= there - accounted <= 64, (case.name, op)
+
+
 def test_schedules_that_could_pass_the_limit_are_refused() -> None:
     """At load, on every rank, with rank and op; a fixed order also where only its own W's come too late."""
     problem = Problem.from_dict(
