@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 
 Sizes = tuple[int, ...]
 
@@ -68,15 +67,14 @@ def divisions(samples: int, sizes: Sizes) -> Iterator[Sizes]:
     [(3, 3), (2, 2, 2), (1, 1, 2, 2), (1, 1, 1, 1, 2), (1, 1, 1, 1, 1, 1), (1, 2, 3), (1, 1, 1, 3)]
     """
 
-    @cache
-    def sums(first: int, count: int) -> int:
-        """Bits of the sums of `count` sizes from number `first` on."""
-        if count == 0:
-            return 1
-        found = 0
-        for index in range(first, len(sizes)):
-            found |= sums(index, count - 1) << sizes[index]
-        return found & ((2 << samples) - 1)
+    # Bits of the sums of some sizes from number `first` on, [count][first]: without that size, or with it once more.
+    within = (2 << samples) - 1
+    sums = [[1] * (len(sizes) + 1)]
+    for _ in range(samples // sizes[0]):
+        row = [0]
+        for first in reversed(range(len(sizes))):
+            row.append(row[-1] | (sums[-1][first] << sizes[first]) & within)
+        sums.append(row[::-1])
 
     def parts(first: int, count: int, rest: int) -> Iterator[Sizes]:
         if count == 0:
@@ -84,7 +82,7 @@ def divisions(samples: int, sizes: Sizes) -> Iterator[Sizes]:
             return
         for index in reversed(range(first, len(sizes))):
             size = sizes[index]
-            if size * count <= rest and sums(index, count - 1) >> (rest - size) & 1:
+            if size * count <= rest and sums[count - 1][index] >> (rest - size) & 1:
                 for others in parts(index, count - 1, rest - size):
                     yield (size, *others)
 

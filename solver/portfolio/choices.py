@@ -21,6 +21,9 @@ MOST_DIVISIONS = 200
 LARGEST_DIVIDED = 64
 """Micro-batches beyond which only near-uniform divisions and that into fewest are looked at."""
 
+LARGEST_SUMS = 1 << 20
+"""Samples x sizes beyond which that holds, too: which of them can be reached is known for each number of sizes."""
+
 Sizes = tuple[int, ...]
 
 
@@ -86,8 +89,9 @@ class Choices:
             yield self._problem.uniform_sizes(self._counts[index])
 
     def _uneven(self) -> Iterator[Sizes]:
-        if self._problem.samples // self._problem.sizes[0] <= LARGEST_DIVIDED:
-            yield from divisions(self._problem.samples, self._problem.sizes)
+        samples, sizes = self._problem.samples, self._problem.sizes
+        if samples // sizes[0] <= LARGEST_DIVIDED and samples * len(sizes) <= LARGEST_SUMS:
+            yield from divisions(samples, sizes)
         else:
             self.complete = False
 

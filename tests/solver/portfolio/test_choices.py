@@ -50,6 +50,14 @@ def test_what_was_left_out_is_said() -> None:
     assert str(choices(of, uneven=False)) == "5 near-uniform divisions of the batch into micro-batches were looked at"
 
 
+def test_sums_of_many_large_sizes_are_not_looked_at() -> None:
+    """64 micro-batches of 301 sizes: which samples each number of sizes adds up to would be 120 MB."""
+    of = problem(48_000, tuple(range(750, 1_051)))
+    found = choices(of, uneven=True)
+    assert not found.complete
+    assert set(found.first) == {*map(of.uniform_sizes, of.uniform_counts()), of.fewest_sizes()}
+
+
 def test_an_uneven_one_is_taken_where_no_near_uniform_one_fits() -> None:
     """Eight samples in sizes of 3 and 5 have no near-uniform division; what does not fit is in no list."""
     of = problem(8, (3, 5), limit=40)
