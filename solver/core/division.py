@@ -71,10 +71,10 @@ def divisions(samples: int, sizes: Sizes) -> Iterator[Sizes]:
     within = (2 << samples) - 1
     sums = [[1] * (len(sizes) + 1)]
     for _ in range(samples // sizes[0]):
-        row = [0]
+        more = [0]
         for first in reversed(range(len(sizes))):
-            row.append(row[-1] | (sums[-1][first] << sizes[first]) & within)
-        sums.append(row[::-1])
+            more.append(more[-1] | (sums[-1][first] << sizes[first]) & within)
+        sums.append(more[::-1])
 
     def parts(first: int, count: int, rest: int) -> Iterator[Sizes]:
         if count == 0:
