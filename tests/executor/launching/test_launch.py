@@ -26,6 +26,7 @@ from . import jobs
 ROOT = Path(__file__).resolve().parents[3]
 
 SCRIPT = """
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -34,13 +35,14 @@ from adaptpipe.executor import launch
 @dataclass
 class Answer:
     rank: int
+    preloaded: bool
 
 print(f"run {__name__}\\n", end="", flush=True)  # one write, so that lines of several ranks do not mix
 
 def work(rank, world, x):
-    return Answer(rank + int(x.sum()))
+    return Answer(rank + int(x.sum()), "wave" in sys.modules)  # of the standard library, used by nobody
 
-print(launch(work, 2, torch.ones(3)))
+print(launch(work, 2, torch.ones(3), preload=["wave"]))
 print("end\\n", end="", flush=True)
 """
 
@@ -177,7 +179,7 @@ def test_scripts_work_with_and_without_a_guard(tmp_path: Path, how: str, guard: 
     assert child.returncode == 0, errors
     assert output.splitlines().count("run __main__") == 1
     assert output.splitlines().count("run __mp_main__") == 2
-    assert "(Answer(rank=3), Answer(rank=4))" in output
+    assert "(Answer(rank=3, preloaded=True), Answer(rank=4, preloaded=True))" in output
     assert output.splitlines().count("end") == (3 if guard else 1)
 
 
