@@ -94,6 +94,7 @@ def test_one_rank_ends_all(seed: int, death: Death, tmp_path: Path) -> None:
     assert first.startswith(headline(death, last))
     if death.how == "hang":
         assert "and others wait; rank " in first
+        assert ("not every rank has come to the end of the step within" in first) == (seed == 1)
         assert f"within {PATIENCE_S:g} s" in first
     late = time.monotonic() - float(struck) - (PATIENCE_S if death.how == "hang" else 0)
     assert 0 < late < END_S
@@ -101,6 +102,14 @@ def test_one_rank_ends_all(seed: int, death: Death, tmp_path: Path) -> None:
     assert len(pids) == RANKS or death.where == "construction"
     assert not any(alive(pid) for pid in pids)
     assert listening() == ports
+
+
+def test_a_rank_that_hangs_outside_its_ops_is_waited_for_in_vain(tmp_path: Path) -> None:
+    """Nobody can tell where it is, so whoever gave up first says whose message has not come."""
+    problem, schedule = work(1)
+    death = Death(1, "hang", "between", 2)
+    with pytest.raises(RankFailure, match=r"^rank [023], stage [023], . of micro-batch \d, step 1: .*Late: .*within 3"):
+        launch(die, RANKS, (problem, schedule, death, tmp_path, PATIENCE_S), threads=1)
 
 
 def test_the_board() -> None:
