@@ -19,6 +19,7 @@ from .common import (
     require_writable,
     schedule_argument,
 )
+from .disturbed import Execution, execution_option
 
 ENDINGS = (".png", ".svg", ".trace.json")
 """File names that `show -o` knows how to write."""
@@ -33,6 +34,7 @@ def show(
             "-o", "--output", metavar="FILE", help="Write FILE.png, FILE.svg or FILE.trace.json.", show_default=False
         ),
     ] = None,
+    execution: execution_option = Execution.static,
     json: json_option = False,
 ) -> None:
     """Draw a schedule: a chart in the terminal, a picture, or a trace for ui.perfetto.dev."""
@@ -42,8 +44,9 @@ def show(
     loaded, given = Problem.load(problem), Schedule.load(schedule)
     with patience(compilation_notice()):
         from adaptpipe.solver.evaluate.simulate import simulate
+        from adaptpipe.solver.floating import simulate_adaptive
 
-        timeline = simulate(loaded, given)
+        timeline = (simulate if execution is Execution.static else simulate_adaptive)(loaded, given)
     if output is None:
         from adaptpipe.solver.evaluate.grid import draw, legend
 

@@ -36,6 +36,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from adaptpipe.solver.evaluate.noise import Noise
     from adaptpipe.solver.solving import Progress
 
 
@@ -56,11 +57,12 @@ def solve(
         bool, typer.Option("--robust", help="Minimise the mean under random delays, and say what it costs and gains.")
     ] = False,
     noise: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--noise",
-            metavar="SIGMA",
-            help="With --robust: relative deviation of an op's time; 0.2 where it is not given.",
+            metavar="A=X,…",
+            help="With --robust: the noise, see docs/runtime.md; a number is sigma, 0.2 where it is not given, beside "
+            "links of 0.1.",
             show_default=False,
         ),
     ] = None,
@@ -74,17 +76,18 @@ def solve(
     With --robust the rows "best as planned" and "robust" give both schedules' mean under noise ± its standard error.
     """
     if noise is not None and not robust:
-        raise InputError(f"--noise {noise:g}: it is for a search under noise; add --robust, or leave it out")
+        raise InputError(f"--noise {noise}: it is for a search under noise; add --robust, or leave it out")
     require_writable(output)
     loaded = Problem.load(problem)
     with patience(compilation_notice()):
-        from adaptpipe.solver.evaluate.noise import Noise
         from adaptpipe.solver.methods import find_method
         from adaptpipe.solver.solving import solve as find
 
+    chosen = noise_of(noise) if robust else None
+    if chosen is not None:
+        chosen.require_ranks(loaded.ranks)
     if find_method(method).build is None or robust:
         compiled()
-    chosen = (Noise() if noise is None else Noise(noise)) if robust else None
     say(
         f"{loaded.name}: {loaded.ranks} ranks, {loaded.stages} stages, {loaded.samples} samples; "
         f"method {method}, at most {time_limit:g} s"
@@ -169,6 +172,30 @@ def _lines(result: Result) -> list[tuple[str, str]]:
     ]
 
 
+def noise_of(text: str | None) -> Noise:
+    """The noise of a search: a number is sigma, beside the usual links; else a list, as in `simulate`.
+
+    Raises
+    ------
+    InputError
+        When it is neither.
+
+    Examples
+    --------
+    >>> [str(noise_of(text)) for text in (None, "0.3", "sigma=0.3")]
+    ['sigma=0.2,link=0.1', 'sigma=0.3,link=0.1', 'sigma=0.3']
+    """
+    from adaptpipe.solver.evaluate.noise import Noise
+
+    if text is None:
+        return Noise()
+    try:
+        sigma = float(text)
+    except ValueError:
+        return Noise.parse(text)
+    return Noise(sigma)
+
+
 def _under_noise(result: Result) -> list[tuple[str, str]]:
     found, timeline = result.robustness, result.timeline
     if found is None or timeline is None:
@@ -178,5 +205,5 @@ def _under_noise(result: Result) -> list[tuple[str, str]]:
         (name, f"{each.value:,} {unit} planned; under noise {each.mean:,.0f} ± {each.error:,.0f}, 95 % {each.p95:,.0f}")
         for name, each in (("best as planned", found.plain), ("robust", found.robust))
     ]
-    noise = f"sigma {found.noise.sigma:g}, links {found.noise.link:g} of an F, {found.runs} runs"
+    noise = f"{found.noise}, {found.runs} runs"
     return [*rows, ("noise", f"{noise}: mean {-found.gain:+.2%}, as planned {found.price:+.2%}")]

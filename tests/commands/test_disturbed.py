@@ -29,6 +29,14 @@ def test_simulate_adaptive(tmp_path: Path) -> None:
     assert "execution        adaptive" in printed
 
 
+def test_show_draws_what_came_out(tmp_path: Path) -> None:
+    problem, schedule = write_problem(tmp_path, **WIDE), write_schedule(tmp_path, SPLIT)
+    shown = answer(call("show", problem, schedule, "--execution", "adaptive", "--json"))
+    assert shown["makespan"] == simulate_adaptive(Problem.load(problem), Schedule.load(schedule)).makespan
+    drawn = [call("show", problem, schedule, "--execution", each).stdout for each in ("static", "adaptive")]
+    assert drawn[0] != drawn[1]
+
+
 def test_simulate_under_noise(tmp_path: Path) -> None:
     problem, schedule = write_problem(tmp_path, **WIDE), write_schedule(tmp_path, SPLIT)
     words = ("simulate", problem, schedule, "--noise", "sigma=0.3,slow_link=0>1:2", "--runs", "30", "--seed", "5")
@@ -93,3 +101,5 @@ def test_noise_that_is_none(command: str, noise: str, message: str, tmp_path: Pa
     result = call(command, *files, "--noise", noise)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+    if command == "compare":
+        assert message in call("solve", *files, "--robust", "--noise", noise).stderr
