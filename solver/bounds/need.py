@@ -60,14 +60,15 @@ def _lack(problem: Problem, direction: int, size: int, fused: bool) -> str:
             continue
         static, need = problem.static_bytes(rank), needed(problem, rank, direction, size, fused=fused)
         if need > limit:
-            swells = need > needed(problem, rank, direction, size)
-            taken = "activations and what I retains" if swells else "activations"
+            least = needed(problem, rank, direction, size)
+            taken = "activations and what I retains" if need > least else "activations"
             unit = problem.memory.unit
             which = "one micro-batch" if len(problem.sizes) == 1 else f"one micro-batch of {size}"
             return (
                 f"rank {rank} needs {exact(need, unit)} for {which} alone (static {exact(static, unit)}, "
                 f"{taken} {exact(need - static, unit)}), above its limit of {exact(limit, unit)}; "
                 f"the smallest limit with a schedule is {exact(need, unit)}"
+                + (f", and {exact(least, unit)} where backwards may be fused" if need > least else "")
             )
     return ""
 

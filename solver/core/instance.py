@@ -53,9 +53,9 @@ class Instance:
     def __init__(self, problem: Problem, sizes: tuple[int, ...]) -> None:
         if not sizes or sum(sizes) != problem.samples:
             raise InputError(f"sizes: {sum(sizes)} samples in all, and the batch has {problem.samples}")
-        stray = sorted(set(sizes) - set(problem.sizes))
-        if stray:
-            raise InputError(f"sizes: {stray[0]} is none of the allowed micro-batch sizes {list(problem.sizes)}")
+        if stray := set(sizes) - set(problem.sizes):
+            j = next(j for j, size in enumerate(sizes) if size in stray)
+            raise InputError(f"sizes[{j}]: {sizes[j]} is none of the allowed micro-batch sizes {list(problem.sizes)}")
         self.problem, self.sizes = problem, sizes
         self.ranks, self.stages, self.microbatches = problem.ranks, problem.stages, len(sizes)
         self._distinct, self._which = np.unique(np.array(sizes, dtype=np.int64), return_inverse=True)

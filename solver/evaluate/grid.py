@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.ops import Kind, Op
 from ..core.schedule import Schedule
 from .structure import Violation
@@ -19,7 +21,7 @@ def draw(timeline: Timeline, width: int = 100) -> str:
     """Timeline as text: one row for each rank, dots where it idles.
 
     An op that is wide enough carries its name, `F0`, or `2F0` where a rank holds more than one stage; its letter, in
-    lower case, fills the rest. A narrower op is its letter.
+    lower case, fills the rest. A range of units has them in its name where they fit, too. A narrower op is its letter.
 
     Parameters
     ----------
@@ -44,10 +46,11 @@ def draw(timeline: Timeline, width: int = 100) -> str:
 
 
 def _cell(op: Op, width: int, staged: bool) -> list[str]:
-    text = str(op) if staged else str(op)[len(str(op.stage)) :]
-    if len(text) > width:
-        return list(op.kind.name * width)
-    return list(text + op.kind.name.lower() * (width - len(text)))
+    for text in (str(op), str(replace(op, units=None))):
+        text = text if staged else text[len(str(op.stage)) :]
+        if len(text) <= width:
+            return list(text + op.kind.name.lower() * (width - len(text)))
+    return list(op.kind.name * width)
 
 
 def legend(timeline: Timeline) -> str:

@@ -222,7 +222,7 @@ def test_split_backwards_may_need_more() -> None:
     assert infeasible(problem) == ""
     assert infeasible(problem, fused=False) == (
         "rank 0 needs 10 B for one micro-batch alone (static 1 B, activations and what I retains 9 B), above its limit "
-        "of 8 B; the smallest limit with a schedule is 10 B"
+        "of 8 B; the smallest limit with a schedule is 10 B, and 6 B where backwards may be fused"
     )
     assert needed(problem, 0, 0, 1) == 6
     assert needed(problem, 0, 0, 1, fused=False) == 10

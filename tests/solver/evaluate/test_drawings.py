@@ -42,6 +42,13 @@ def test_grid() -> None:
     assert "of the span" in legend(timeline)
 
 
+def test_ranges_of_units_are_told_apart_where_their_names_are_too_long() -> None:
+    costs = {"forward": 4, "backward_input": 4, "weight_units": [4, 7]}
+    problem = Problem.from_dict({"pipeline": {"ranks": 1}, "batch": {"samples": 1}, "costs": costs})
+    timeline = simulate(problem, Schedule.parse(problem.placement, [1], [["0F0", "0I0", "0W0[0:1]", "0W0[1:2]"]]))
+    assert draw(timeline, width=19) == "rank 0 |F0ffI0iiW0wwW0[1:2]|"
+
+
 @given(st.data(), st.integers(1, 60))
 def test_a_grid_row_shows_idle_where_the_rank_idles(data: st.DataObject, width: int) -> None:
     problem = data.draw(problems())

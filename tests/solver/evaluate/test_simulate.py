@@ -182,7 +182,7 @@ def test_another_shape_is_refused() -> None:
         simulate(problem, Schedule(place("bidirectional", 2), (1, 1), ((), ())))
     with pytest.raises(InputError, match="sizes: 3 samples in all, and the batch has 2"):
         simulate(problem, Schedule(problem.placement, (1, 1, 1), ((), ())))
-    with pytest.raises(InputError, match="sizes: 2 is none of the allowed micro-batch sizes"):
+    with pytest.raises(InputError, match=r"sizes\[0\]: 2 is none of the allowed micro-batch sizes"):
         simulate(problem, Schedule(problem.placement, (2,), ((), ())))
 
 
