@@ -82,9 +82,9 @@ class DecoderStage(nn.Module):
             if config.tied:
                 self.lm_head.weight = embeddings[family.tokens].weight
         self._windows = [family.window(settings, n) for n in numbers]
-        self._positions = Positions(
-            family.make_rotary(settings), self._windows, settings._attn_implementation == "eager", config.sequence
-        )
+        rotary = family.make_rotary(settings) if blocks else None
+        eager = settings._attn_implementation == "eager"
+        self._positions = Positions(rotary, self._windows, eager, config.sequence)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply every layer.

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adaptpipe.models import build
+from adaptpipe.models import build, load_text, training_batches
 from adaptpipe.models.hf import DecoderConfig, read_decoder
 from adaptpipe.models.hf.families import import_transformers
 from adaptpipe.solver import InputError
@@ -53,6 +53,13 @@ def test_aliases_are_keys_too() -> None:
     assert isinstance(config, DecoderConfig)
     assert config.settings.n_embd == 16
     assert config.blocks == 1
+
+
+def test_a_decoder_trains_on_bytes_if_it_knows_them() -> None:
+    inputs, target = next(training_batches(decoder("llama", vocab_size=256), load_text(), samples=2, seed=0))
+    assert inputs.shape == target.shape == (2, SEQUENCE)
+    with pytest.raises(InputError, match=r"model.vocab_size = 23: the text has the byte \d+; use 256 for any text"):
+        training_batches(decoder("llama"), load_text(), samples=2, seed=0)
 
 
 def test_dropouts_are_told() -> None:
