@@ -227,11 +227,7 @@ class StageRunner:
         if split:
             self._bytes[microbatch] = self._queue.held_by(microbatch)
         self._settle(microbatch)
-        made = tuple(None if x is None else x.grad for x in held.inputs)
-        for x in held.inputs:
-            if x is not None:
-                x.grad = None  # W may keep the input, and must not keep this with it
-        return made
+        return tuple(None if x is None else x.grad for x in held.inputs)
 
     def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None:
         """Run W: a range of units of the weight gradients that wait for a micro-batch, or all; if there are any."""

@@ -15,6 +15,7 @@ from torch import nn
 
 from adaptpipe.executor.report import StepReport
 from adaptpipe.executor.running.pipeline import Pipeline
+from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.executor.running.runner import StageRunner
 from adaptpipe.solver import AdaptPipeError, Problem, Schedule
 
@@ -32,16 +33,20 @@ class Case:
 
 
 def compare_all(rank: int, world: int, cases: Sequence[Case]) -> list[tuple[str, float, float]]:
-    """For each case: name, the largest error of a gradient, and that of the loss, both relative."""
-    return [(case.name, *_compare(rank, case)) for case in cases]
+    """For each case: name, the largest error of a gradient, and that of the loss, both relative.
+
+    Weight units float in every other case, the first among them.
+    """
+    modes: tuple[ExecutionMode, ...] = ("adaptive", "static")
+    return [(case.name, *_compare(rank, case, modes[number % 2])) for number, case in enumerate(cases)]
 
 
-def _compare(rank: int, case: Case) -> tuple[float, float]:
+def _compare(rank: int, case: Case, execution: ExecutionMode) -> tuple[float, float]:
     count = case.schedule.placement.stage_count
     model = SETS[case.model](count, sum(case.schedule.sizes))
     mine = own(rank, case.schedule, model)
     # The problems' bytes are not the models'.
-    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, memory="report") as pipeline:
+    with Pipeline(case.problem, case.schedule, mine, model.loss_fn, execution=execution, memory="report") as pipeline:
         loss = pipeline.step(model.batch, model.target)
     if case.model == "gpt":
         whole = gpt_whole(count)
