@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Op, Problem, Schedule, simulate
@@ -126,6 +126,7 @@ def test_the_charges_add_up(data: st.DataObject, chance: random.Random) -> None:
         assert usage.filled_ns <= sum(r.end_ns - r.start_ns for r in trace.rows[rank] if r.op.kind is Kind.W)
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_a_run_as_planned_has_no_charges(data: st.DataObject) -> None:
     problem = data.draw(problems())
@@ -139,6 +140,7 @@ def test_a_run_as_planned_has_no_charges(data: st.DataObject) -> None:
             assert usage.overhead_ns == 0
 
 
+@settings(max_examples=60)
 @given(st.data(), st.sampled_from(["op", "message", "start"]), st.integers(1, 10**10))
 def test_a_single_delay_has_a_single_cause(data: st.DataObject, what: str, delay: int) -> None:
     """All of it is charged to the op, if it is on the critical path, and the plan's slack is all that helps."""

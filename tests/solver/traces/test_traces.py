@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Kind, Op, Problem, Schedule, Timeline, parse_op, simulate
@@ -65,6 +65,7 @@ def test_a_plan_is_written_as_it_is(data: st.DataObject) -> None:
     assert len(sent) == len(set(sent)) <= len(arrivals)
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_a_trace_is_read_back(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     problem = data.draw(problems())
