@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -45,8 +46,11 @@ def scale(parameters: Iterable[nn.Parameter], norm: float, max_norm: float) -> N
     >>> scale([weight], norm=5.0, max_norm=1.0)
     >>> weight.grad
     tensor([0.6000, 0.8000])
+    >>> scale([weight], norm=float("nan"), max_norm=1.0)  # as torch's, it does not hide what went wrong
+    >>> weight.grad
+    tensor([nan, nan])
     """
-    factor = min(1.0, max_norm / (norm + _EPSILON)) if norm == norm else norm  # a NaN must not hide
+    factor = norm if math.isnan(norm) else min(1.0, max_norm / (norm + _EPSILON))
     if factor != 1.0:
         for parameter in parameters:
             if parameter.grad is not None:
