@@ -18,9 +18,10 @@ from torch import Tensor
 from adaptpipe.solver import InputError
 
 from ..programs.route import Route
-from .channel import Incoming, Outgoing
+from .incoming import Incoming, Posted
 from .ledger import Ledger
 from .message import Message, TensorSpec
+from .outgoing import Outgoing
 
 
 class NcclOutgoing(Outgoing):
@@ -33,6 +34,7 @@ class NcclOutgoing(Outgoing):
         route: Route,
         peer: int,
         group: dist.ProcessGroup,
+        tag: int,
         ledger: Ledger,
         payload: dist.ProcessGroup,
         device: torch.device,
@@ -40,7 +42,7 @@ class NcclOutgoing(Outgoing):
         self._device_group = payload
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
-        super().__init__(route, peer, group, ledger)
+        super().__init__(route, peer, group, tag, ledger)
 
     def _check(self, payload: Sequence[Tensor]) -> None:
         for tensor in payload:
@@ -50,9 +52,9 @@ class NcclOutgoing(Outgoing):
                     f"{self._device}; move the tensor, or the stage"
                 )
 
-    def _post(self, tensor: Tensor) -> dist.Work:
+    def _post(self, tensor: Tensor, kind: int) -> dist.Work:
         if tensor.device.type == "cpu":
-            return super()._post(tensor)
+            return super()._post(tensor, kind)
         # NCCL's stream waits here for what the current stream has queued, which is the op that made the tensor.
         work = dist.isend(tensor, self._peer, group=self._device_group)
         assert work is not None
@@ -75,6 +77,7 @@ class NcclIncoming(Incoming):
         route: Route,
         peer: int,
         group: dist.ProcessGroup,
+        tag: int,
         ledger: Ledger,
         window: int,
         payload: dist.ProcessGroup,
@@ -83,18 +86,18 @@ class NcclIncoming(Incoming):
         self._device_group = payload
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
-        super().__init__(route, peer, group, ledger, window)
+        super().__init__(route, peer, group, tag, ledger, window)
 
-    def _receive(self, microbatch: int) -> Message:
+    def _receive(self, posted: Posted) -> Message:
         with torch.cuda.device(self._device), torch.cuda.stream(self._side):
-            return super()._receive(microbatch)
+            return super()._receive(posted)
 
     def _empty(self, spec: TensorSpec) -> Tensor:
         return torch.empty(spec.shape, dtype=spec.dtype, device="cpu" if spec.on_cpu else self._device)
 
-    def _post(self, tensor: Tensor) -> dist.Work:
+    def _post(self, tensor: Tensor, kind: int) -> dist.Work:
         if tensor.device.type == "cpu":
-            return super()._post(tensor)
+            return super()._post(tensor, kind)
         work = dist.irecv(tensor, self._peer, group=self._device_group)
         assert work is not None
         return work

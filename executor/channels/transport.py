@@ -21,9 +21,11 @@ import torch.distributed as dist
 
 from ..crew import Crew
 from ..programs.route import WINDOW, Route
-from .channel import Incoming, Outgoing
+from .channel import TAGS
+from .incoming import Incoming
 from .ledger import Ledger
 from .message import Message
+from .outgoing import Outgoing
 
 _FOREVER = timedelta(days=1)  # gloo breaks the connection when it times out; the limits that count are ours
 
@@ -77,6 +79,7 @@ class Transport:
     def send(self, route: Route, microbatch: int, message: Message) -> None:
         """Send without waiting: see `Outgoing.send`."""
         self._outgoing[route].send(microbatch, message)
+        self._release()
 
     def has_room(self, route: Route, capacity: int) -> bool:
         """Tell whether fewer than `capacity` messages of a route are in flight."""
@@ -99,12 +102,17 @@ class Transport:
         channel = self._incoming[route]
         message = channel.recv(microbatch, self._timeout_s)
         self.arrived_s = channel.arrived_s
+        self._release()
         return message
 
     def flush(self) -> None:
         """Wait at the end of a step until everything has gone: see `Outgoing.flush`."""
         for channel in self._outgoing.values():
             channel.flush(self._timeout_s)
+
+    def _release(self) -> None:
+        for channel in self._outgoing.values():
+            channel.release()
 
     def close(self) -> None:
         """End the threads and groups. After a failure, what still waits ends with the process."""
@@ -147,26 +155,28 @@ def connect(
     received, in_flight = Ledger(messages), Ledger(messages)
     outgoing: dict[Route, Outgoing] = {}
     incoming: dict[Route, Incoming] = {}
-    groups: list[dist.ProcessGroup] = []
-    for route, members in product(routes, crew.replicas):
+    # One group for all channels of a replica: each group has a thread that wakes up a hundred times a second.
+    shared = [dist.new_group(list(members), timeout=_FOREVER, backend="gloo") for members in crew.replicas if routes]
+    groups = [shared[crew.replica]] if routes else []
+    for (number, route), members in product(enumerate(routes), crew.replicas):
         assert route.source != route.target, f"{route}: stages on one rank pass their tensors directly"
         source, target = ends = [members[route.source], members[route.target]]
-        group = dist.new_group(ends, timeout=_FOREVER, backend="gloo")
         cuda = device is not None and device.type == "cuda"
         payload = dist.new_group(ends, timeout=_FOREVER, backend="nccl") if cuda else None
         if me not in ends:
             continue
-        groups += [each for each in (group, payload) if each is not None]
+        group, tag = groups[0], number * TAGS
         if payload is not None and device is not None:
             from .nccl import NcclIncoming, NcclOutgoing, touch
 
+            groups.append(payload)
             touch(payload, device)
             if me == source:
-                outgoing[route] = NcclOutgoing(route, target, group, in_flight, payload, device)
+                outgoing[route] = NcclOutgoing(route, target, group, tag, in_flight, payload, device)
             else:
-                incoming[route] = NcclIncoming(route, source, group, received, window, payload, device)
+                incoming[route] = NcclIncoming(route, source, group, tag, received, window, payload, device)
         elif me == source:
-            outgoing[route] = Outgoing(route, target, group, in_flight)
+            outgoing[route] = Outgoing(route, target, group, tag, in_flight)
         else:
-            incoming[route] = Incoming(route, source, group, received, window)
+            incoming[route] = Incoming(route, source, group, tag, received, window)
     return Transport(outgoing, incoming, received, in_flight, messages, timeout_s, groups)

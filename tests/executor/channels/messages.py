@@ -114,7 +114,7 @@ def fill_window(rank: int, world: int, window: int) -> tuple[int, int, int, int]
         for j in range(6):
             transport.send(THERE, j, (torch.full((SIZE // 4,), float(j)),))
         # The senders' thread sees the first ones go; the rest cannot.
-        _until(lambda: transport.in_flight.current == (6 - window) * SIZE)
+        _until(lambda: transport.has_room(THERE, 6 - window + 1))
         held = transport.in_flight.current
         dist.barrier()
     else:
@@ -224,7 +224,7 @@ def not_a_header(rank: int, world: int, argument: None) -> str:
     transport.begin({THERE: [0]})
     if rank == 0:
         channel = transport._outgoing[THERE]
-        dist.send(torch.arange(64), 1, group=channel._group)
+        dist.send(torch.arange(64), 1, group=channel._group, tag=channel._tag)
         dist.barrier()
         return ""
     text = _message_of(TransportError, lambda: transport.recv(THERE, 0))
