@@ -129,7 +129,7 @@ class Execution:
             Board.mine.enter(op)
         start, busy = time.perf_counter(), time.thread_time()
         # The range costs ten microseconds even where nobody looks.
-        with record_function(str(op)) if torch.autograd._profiler_enabled() else nullcontext():
+        with record_function(str(op)) if torch._C._autograd._profiler_enabled() else nullcontext():
             match op.kind:
                 case Kind.F:
                     self._made = self._forward(op, runner)

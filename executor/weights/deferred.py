@@ -7,7 +7,6 @@ other's is gyᵀ·x, so that x and gy change places, and all else stays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -16,6 +15,8 @@ from torch import Tensor, nn
 
 _AUTOCAST = frozenset({torch.float32, torch.bfloat16, torch.float16})
 _DTYPES = _AUTOCAST | {torch.float64}
+
+_unsafe_view = torch.ops.aten._unsafe_view.default
 
 _CONV1D = "transformers.pytorch_utils.Conv1D"  # by its name, for transformers is not ours to import
 
@@ -105,11 +106,11 @@ class _DeferredLinear(torch.autograd.Function):
     ) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, weight)
-        ctx.weight, ctx.version, ctx.sink, ctx.transposed = weight, weight._version, sink, transposed
+        ctx.rest = weight, weight._version, sink, transposed
         matrix = weight.t() if transposed else weight
-        y = F.linear(_matrix(x), matrix.to(x.dtype), None if bias is None else bias.to(x.dtype))
+        y = F.linear(_matrix(x), _like(x, matrix), None if bias is None else _like(x, bias))
         # An ordinary view made in here could not be changed in place, as ReLU(inplace=True) does.
-        return cast(Tensor, torch.ops.aten._unsafe_view(y, (*x.shape[:-1], y.shape[-1])))
+        return cast(Tensor, _unsafe_view(y, (*x.shape[:-1], y.shape[-1])))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -117,14 +118,15 @@ class _DeferredLinear(torch.autograd.Function):
         if gy is None:
             return None, None, None, None, None
         x, weight = ctx.saved_tensors
+        parameter, version, sink, transposed = ctx.rest
         needs_x, _, needs_bias = ctx.needs_input_grad[:3]
-        gx = gy.matmul((weight.t() if ctx.transposed else weight).to(x.dtype)) if needs_x else None
+        gx = gy.matmul(_like(x, weight.t() if transposed else weight)) if needs_x else None
         gbias = _matrix(gy).sum(0) if needs_bias else None
         gweight = None
-        right, left = (gy, x) if ctx.transposed else (x, gy)
+        right, left = (gy, x) if transposed else (x, gy)
         match _destination(ctx.next_functions[1][0]):
             case "grad":
-                ctx.sink(right, left, ctx.weight, ctx.version)
+                sink(right, left, parameter, version)
             case "caller":
                 gweight = _matrix(left).t().mm(_matrix(right))
         return gx, gweight, gbias, None, None
@@ -155,16 +157,18 @@ class WeightGradient:
         The parameter, of shape (out, in); of a Conv1D (in, out).
     version
         The weight's version at the forward.
-    name
-        What to call it in messages.
+    stage, microbatch, name
+        Whose and which it is, for messages.
     """
 
-    __slots__ = ("_name", "_versions", "gy", "weight", "x")
+    __slots__ = ("_versions", "_where", "gy", "weight", "x")
 
-    def __init__(self, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int, name: str) -> None:
+    def __init__(
+        self, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int, stage: int, microbatch: int, name: str
+    ) -> None:
         self.x, self.gy, self.weight = x, gy, weight
         self._versions = (version, x._version, gy._version)
-        self._name = name
+        self._where = stage, microbatch, name
 
     @property
     def rows(self) -> int:
@@ -174,43 +178,55 @@ class WeightGradient:
     def run(self, start: int, stop: int) -> None:
         """Compute the rows from `start` to before `stop`, at most once each, in any order.
 
+        To be called without gradients: with them, the new one would carry a graph, for x requires grad, and keep every
+        gy alive.
+
         Raises
         ------
         RuntimeError
             If the weight, or a tensor that its gradient is made of, was changed in place since the forward.
         """
-        x, gy, weight = self.x, self.gy, self.weight
-        if (weight._version, x._version, gy._version) != self._versions:
+        assert not torch.is_grad_enabled(), "a weight gradient has no graph"
+        if (self.weight._version, self.x._version, self.gy._version) != self._versions:
+            stage, microbatch, name = self._where
             raise RuntimeError(
-                f"{self._name}: one of the tensors needed for its gradient has been modified by an inplace operation "
-                "since the forward (the weight itself, the layer's input, or the gradient of its output); "
-                "run W before the optimizer step"
+                f"stage {stage}, micro-batch {microbatch}, {name}: one of the tensors needed for its gradient has been "
+                "modified by an inplace operation since the forward (the weight itself, the layer's input, or the "
+                "gradient of its output); run W before the optimizer step"
             )
-        # Without no_grad the new gradient would carry a graph, for x requires grad, and keep every gy alive.
-        with torch.no_grad(), torch.autocast(x.device.type, enabled=False) if _autocasting(x) else nullcontext():
-            left, right = _matrix(gy)[:, start:stop].t(), _matrix(x)
-            grad, whole = weight.grad, start == 0 and stop == self.rows
-            if grad is None and whole:
-                grad = torch.empty_like(weight)  # the strides that autograd would choose
-                if grad.dtype == x.dtype:
-                    torch.mm(left, right, out=grad)
-                else:
-                    grad.copy_(left.mm(right))
-                weight.grad = grad
-                return
-            if grad is None:
-                grad = weight.grad = torch.zeros_like(weight)
-            elif grad.layout is not torch.strided:  # of an embedding with sparse gradients
-                grad = weight.grad = torch.zeros_like(weight) + grad
-            part = grad if whole else grad[start:stop]
+        if torch.is_autocast_enabled(self.x.device.type):
+            with torch.autocast(self.x.device.type, enabled=False):
+                self._add(start, stop)
+        else:
+            self._add(start, stop)
+
+    def _add(self, start: int, stop: int) -> None:
+        x, weight = self.x, self.weight
+        grad, whole = weight.grad, start == 0 and stop == self.rows
+        gy = _matrix(self.gy)
+        left, right = (gy if whole else gy[:, start:stop]).t(), _matrix(x)
+        if grad is None and whole:
+            grad = torch.empty_like(weight)  # the strides that autograd would choose
             if grad.dtype == x.dtype:
-                part.addmm_(left, right)
+                torch.mm(left, right, out=grad)
             else:
-                part.add_(left.mm(right))
+                grad.copy_(left.mm(right))
+            weight.grad = grad
+            return
+        if grad is None:
+            grad = weight.grad = torch.zeros_like(weight)
+        elif grad.layout is not torch.strided:  # of an embedding with sparse gradients
+            grad = weight.grad = torch.zeros_like(weight) + grad
+        part = grad if whole else grad[start:stop]
+        if grad.dtype == x.dtype:
+            part.addmm_(left, right)
+        else:
+            part.add_(left.mm(right))
 
 
-def _autocasting(x: Tensor) -> bool:
-    return torch.is_autocast_enabled(x.device.type)
+def _like(x: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor in the dtype of another; the check spares a call where nothing has to be done."""
+    return tensor if tensor.dtype == x.dtype else tensor.to(x.dtype)
 
 
 def _matrix(tensor: Tensor) -> Tensor:

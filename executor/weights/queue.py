@@ -18,6 +18,7 @@ from types import MethodType, TracebackType
 from typing import Self
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor, nn
 
 from ..errors import WeightQueueError
@@ -130,7 +131,8 @@ class WeightQueue:
         pending = self._pending.get(microbatch)
         if pending is None:
             return
-        pending.run(units, times)
+        with torch.no_grad():
+            pending.run(units, times)
         if not pending.entries:
             self._last = self._pending.pop(microbatch)
 
@@ -195,16 +197,18 @@ class WeightQueue:
     def _add(self, microbatch: int, x: Tensor, gy: Tensor, weight: nn.Parameter, version: int) -> None:
         x = x.detach()  # its graph would keep the stage's input
         name = self._names.get(id(weight), "weight")
-        where = f"stage {self.stage}, micro-batch {microbatch}, {name}"
         entry = WeightEntry(
-            run=WeightGradient(x, gy, weight, version, where).run,
+            run=WeightGradient(x, gy, weight, version, self.stage, microbatch, name).run,
             rows=weight.shape[0],
             flops=2 * x.numel() * weight.shape[0],
             nbytes=x.nbytes + gy.nbytes,
             parameter=name,
             tensors=(x, gy),
         )
-        self._pending.setdefault(microbatch, Pending(self._ignored)).add(entry)
+        pending = self._pending.get(microbatch)
+        if pending is None:
+            pending = self._pending[microbatch] = Pending(self._ignored)
+        pending.add(entry)
 
 
 def install(module: nn.Module, stage: int = 0) -> WeightQueue:

@@ -145,9 +145,8 @@ def hold_back(rank: int, world: int, argument: None) -> tuple[bool, float, float
         dist.barrier()
         transport.close()
         return False, 0.0, 0.0
-    _until(lambda: transport.received.current == 2 * 12)
+    _until(lambda: transport.ready(THERE, 1))
     early, begin = transport.ready(THERE, 0), time.perf_counter()
-    assert transport.ready(THERE, 1)
     transport.wait(THERE, 0)
     assert transport.ready(THERE, 0)
     transport.recv(THERE, 0)
@@ -169,7 +168,8 @@ def make_room(rank: int, world: int, argument: None) -> tuple[bool, bool, str]:
         for j in range(4):
             transport.make_room(THERE, 2)
             transport.send(THERE, j, (torch.zeros(SIZE // 4),))
-        _until(lambda: transport.in_flight.current == 2 * SIZE)
+        _until(lambda: transport.has_room(THERE, 3))
+        assert transport.in_flight.current == 2 * SIZE
         before = transport.has_room(THERE, 2)
         transport._timeout_s = 0.2
         text = _message_of(Late, lambda: transport.make_room(THERE, 2))
