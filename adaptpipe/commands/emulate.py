@@ -14,6 +14,7 @@ from adaptpipe.executor.measuring.emulation import (
     Way,
     emulate,
     makespan_s,
+    message_bytes_of,
     message_seconds,
     predicted_s,
     with_latency,
@@ -155,16 +156,23 @@ def emulate_run(spec: RunSpec) -> Emulation:
     bare = _problem(spec)
     spec = msgspec.structs.replace(spec, placement=bare.placement.name)  # for the usual baseline of a given problem
     seconds_per_tick = spec.seconds_per_tick or float(SECONDS[bare.unit])
-    message_s = 0.0
+    message_s, message_bytes = 0.0, message_bytes_of(bare)
     if bare.ranks > 1:
         say(f"timing messages between {bare.ranks} emulated ranks")
-        message_s = message_seconds(bare.ranks, op_s=MESSAGE_OP_S)
+        message_s = message_seconds(bare.ranks, op_s=MESSAGE_OP_S, message_bytes=message_bytes)
     problem = with_latency(bare, message_s, seconds_per_tick)
     named = _schedules(spec, problem)
     ways = [Way(schedule, execution, noise) for _, schedule in named for execution in EXECUTIONS]
     predicted = [predicted_s(problem, way, spec.steps, seconds_per_tick) for way in ways]
     say(f"emulating {spec.steps} steps of {' and '.join(name for name, _ in named)}, static and adaptive, in turns")
-    steps = emulate(problem, ways, steps=spec.steps, seconds_per_tick=seconds_per_tick, timeout_s=spec.timeout_s)
+    steps = emulate(
+        problem,
+        ways,
+        steps=spec.steps,
+        seconds_per_tick=seconds_per_tick,
+        message_bytes=message_bytes,
+        timeout_s=spec.timeout_s,
+    )
     names = [name for name, _ in named for _ in EXECUTIONS]
     runs = tuple(
         Emulated(name, way, said, tuple(found))

@@ -12,11 +12,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import fmean
 
 import torch.distributed as dist
 
 from adaptpipe.solver import InputError, Placement, Problem, Schedule
+from adaptpipe.solver.core.problem import price
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.evaluate.noisy import run_value
 from adaptpipe.solver.evaluate.scenario import Planned
@@ -24,6 +26,7 @@ from adaptpipe.solver.floating import FloatingPlan, Runs
 from adaptpipe.solver.heuristics import one_f_one_b
 
 from ..launching.launcher import launch
+from ..programs.route import WINDOW
 from ..report import OpRecord
 from ..running.emulated import EmulatedPipeline, check_emulation
 from ..running.plan import ExecutionMode
@@ -75,7 +78,7 @@ def emulate(
     *,
     steps: int,
     seconds_per_tick: float,
-    message_bytes: int = MESSAGE_BYTES,
+    message_bytes: int | None = None,
     timeout_s: float = 60.0,
 ) -> list[list[Step]]:
     """Run a problem in several ways, step by step in turns, on one process for each rank.
@@ -91,7 +94,7 @@ def emulate(
     seconds_per_tick
         How long a tick takes. Ops below some 5 ms show the machine more than the schedule.
     message_bytes
-        Size of every message.
+        Size of every message; None: see `message_bytes_of`.
     timeout_s
         Seconds that a rank waits for a message.
 
@@ -109,6 +112,8 @@ def emulate(
     """
     if steps < 1:
         raise InputError(f"steps = {steps}: at least 1 must count")
+    if message_bytes is None:
+        message_bytes = message_bytes_of(problem)
     check_emulation(seconds_per_tick, message_bytes)
     work = _Work(problem, tuple(ways), steps, seconds_per_tick, message_bytes, timeout_s)
     ranks = launch(emulate_rank, problem.ranks, work, threads=1)
@@ -176,6 +181,35 @@ def message_seconds(ranks: int, *, op_s: float = 0.01, message_bytes: int = MESS
     delay = mean_message_s(problem.placement, found)
     assert delay is not None, "in 1F1B every rank waits for messages"
     return delay
+
+
+def message_bytes_of(problem: Problem) -> int:
+    """How large the messages of an emulation should be, in bytes.
+
+    The problem's largest, where it names their sizes; else 64 KiB, or less where it sets aside less for them.
+
+    Examples
+    --------
+    >>> costs = {"forward": 1, "backward_input": 1, "backward_weight": 1}
+    >>> shape = {"pipeline": {"ranks": 2}, "batch": {"samples": 2}, "costs": costs}
+    >>> message_bytes_of(Problem.from_dict(shape))
+    65536
+    >>> message_bytes_of(Problem.from_dict(shape | {"memory": {"activation": 1, "reserve": 4000}}))
+    1000
+    """
+    if problem.links.message:
+        largest = max(price(cost, max(problem.sizes)) for cost in problem.links.message)
+        return max(1, largest)
+    shares = [MESSAGE_BYTES]
+    for rank, reserve in enumerate(problem.memory.reserve):
+        borders = sum(
+            (here == rank) + (there == rank and here != rank)
+            for row in problem.placement.stages
+            for here, there in pairwise(row)
+        )
+        if reserve and borders:
+            shares.append(reserve // (2 * WINDOW * borders))  # as `message_reserve` counts
+    return max(1, min(shares))
 
 
 def with_latency(problem: Problem, seconds: float, seconds_per_tick: float) -> Problem:
