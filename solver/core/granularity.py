@@ -20,7 +20,7 @@ class Granularity:
         A weight gradient may be cut into ranges of its units, which run apart. Else it is whole.
     sizes
         Micro-batches may differ in size in any way the problem allows. Else the batch is divided near-uniformly: sizes
-        differ by one sample at most.
+        differ by one sample at most, where such a division fits in memory.
 
     Examples
     --------

@@ -63,8 +63,10 @@ class Choices:
             self.looked_at, self.first = 1, [sizes or problem.default_sizes()]
             return
         known = dict.fromkeys(self._even())
+        self.complete = len(self._seen) == len(self._counts)
         fitting = [each for each in known if not self._infeasible(each)]
         if uneven or not fitting:
+            self.complete = uneven
             more = dict.fromkeys([problem.fewest_sizes(), self._smallest()])
             fitting += [each for each in more if each not in known and not self._infeasible(each)]
             known |= more

@@ -100,8 +100,18 @@ class Parts:
         if self.choices is None:
             until, granularity = self.clock.point(LOOK_SHARE), self.request.granularity
             self.choices = Choices(self.problem, self.request.sizes, at.bound_of, until, granularity)
+            self.conclude()
         yield from tuple(self.choices.first)
         yield from self.choices.near(lambda: None if at.best is None else at.best.schedule.sizes)
+
+    def conclude(self) -> None:
+        """What is proven for each division holds for the problem, where all that may be chosen were looked at.
+
+        With two directions the order of the sizes matters, too.
+        """
+        choices = self.choices
+        if self.dividing and choices is not None and choices.complete and self.problem.placement.directions == 1:
+            self.at.raise_floor(min((self.at.bound_of(sizes) for sizes in choices.first), default=0))
 
     def promising(self) -> list[Sizes]:
         """Choices that may beat the best: first those whose schedules so far, or else bounds, are the least."""
@@ -295,6 +305,7 @@ class Parts:
                 by_ilp(self.request, at, sizes, deadline, self._note)
             else:
                 by_cpsat(self.request, at, sizes, deadline, 1 / len(choices), self._note)
+            self.conclude()
 
     def _note(self, text: str) -> None:
         self.reason = text

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, Status, check, compare, simulate, solve
 from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
+from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.evaluate.noisy import noisy
 from adaptpipe.solver.methods import METHODS
@@ -206,6 +207,19 @@ def priced(ranks: int, samples: int, sizes: list[int], costs: list[tuple[int, in
 def test_uneven_sizes_are_tried_where_they_are_best() -> None:
     result = solve(priced(1, 4, [1, 3], [(3, 4), (4, 3), (7, 2)]), time_limit=10)
     assert (result.value, result.schedule.sizes, result.proven_for) == (64, (1, 3), "problem")
+
+
+@pytest.mark.parametrize(
+    ("method", "costs"), [("greedy", [(4, 1), (2, 1), (3, 4)]), ("cpsat", [(2, 2), (1, 4), (2, 1)])]
+)
+def test_what_is_proven_for_each_division_is_proven_for_the_problem(method: str, costs: list[tuple[int, int]]) -> None:
+    """The bound for any sizes is below the optimum; that of each near-uniform division meets it, or is proven to."""
+    problem = priced(2, 4, [1, 2, 3], costs)
+    result = solve(problem, method, time_limit=5, iterations=2_000, deterministic=True, workers=1, granularity=NONE)
+    even = [problem.uniform_sizes(count) for count in problem.uniform_counts()]
+    best = min(optimum(problem.instance(sizes), granularity=NONE) or 0 for sizes in even)
+    assert lower_bound(problem) < best
+    assert (result.value, result.bound, result.proven_for) == (best, best, "problem")
 
 
 @settings(max_examples=15)
