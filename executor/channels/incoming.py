@@ -155,13 +155,14 @@ class Incoming(End):
 
     def _watch(self) -> None:
         while (posted := self._coming.get()) is not None:
-            message = self._receive(posted)
-            arrived_s = time.perf_counter() + self._late_s.get(posted.microbatch, 0.0)
+            microbatch, message = posted.microbatch, self._receive(posted)
+            del posted
+            arrived_s = time.perf_counter() + self._late_s.get(microbatch, 0.0)
             with self._changed:
                 self._posted.popleft()
-                self._arrived[posted.microbatch] = message, arrived_s
+                self._arrived[microbatch] = message, arrived_s
+                del message  # the op loop's from now on
                 self._changed.notify_all()
-            del message, posted
 
     def _receive(self, posted: Posted) -> Message:
         self._finish(posted.works)

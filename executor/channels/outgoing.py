@@ -127,6 +127,7 @@ class Outgoing(End):
     def _watch(self) -> None:
         while (works := self._sent.get()) is not None:
             self._finish(works)
+            del works  # which hold the tensors, and are the op loop's to let go of
             with self._changed:
                 self._gone += 1
                 self._changed.notify_all()
