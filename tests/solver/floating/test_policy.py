@@ -51,18 +51,27 @@ def test_the_limit_is_never_passed_and_nothing_else_changes(data: st.DataObject,
 
     The published policy passes its limit without a word where no W is left to run; such a schedule is refused here.
     """
-    problem = data.draw(problems())
-    schedule = data.draw(schedules_of(problem))
-    refused = bool(check(problem, eager(problem, schedule)))
-    scenario = noise.scenario(problem.instance(schedule.sizes), 0, parts=1)
-    if refused:
-        with pytest.raises(NoAnswerError, match="above the limit of"):
-            simulate_adaptive(problem, schedule, scenario, order=order)
-        return
+    free = data.draw(problems(limited=False))
+    schedule = data.draw(schedules_of(free))
+    scenario = noise.scenario(free.instance(schedule.sizes), 0, parts=1)
+    least = simulate(free, eager(free, schedule)).peak_memory
+    room = data.draw(st.integers(0, 6))
+    problem = replace(free, memory=replace(free.memory, limit=tuple(peak + room for peak in least)))
     timeline = simulate_adaptive(problem, schedule, scenario, order=order)
     assert check(problem, timeline.schedule) == ()
     for given_row, row in zip(schedule.ops, timeline.schedule.ops, strict=True):
         assert [op for op in row if op.kind is not Kind.W] == [op for op in given_row if op.kind is not Kind.W]
+
+
+@given(st.data())
+def test_what_does_not_fit_with_every_earlier_unit_done_is_refused(data: st.DataObject) -> None:
+    free = data.draw(problems(limited=False))
+    schedule = data.draw(schedules_of(free))
+    least = simulate(free, eager(free, schedule)).peak_memory
+    rank = data.draw(st.integers(0, free.ranks - 1))
+    limit = tuple(peak - (number == rank) for number, peak in enumerate(least))
+    with pytest.raises(NoAnswerError, match=f"rank {rank}: .* above the limit of"):
+        FloatingPlan.of(replace(free, memory=replace(free.memory, limit=limit)), schedule)
 
 
 @given(st.data(), NOISES)
