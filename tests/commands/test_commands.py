@@ -50,7 +50,7 @@ def test_an_optimum_for_the_sizes_chosen_is_printed_as_one(tmp_path: Path, monke
     problem = write_problem(
         tmp_path,
         costs=dict.fromkeys(names, cost),
-        batch={"samples": 6, "microbatch_sizes": [1, 2, 3]},
+        batch={"samples": 66, "microbatch_sizes": [1, 2, 3]},
         memory={},
     )
     result = call("solve", problem, "--method", "anneal", "--time-limit", 1)
