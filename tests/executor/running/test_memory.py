@@ -179,6 +179,27 @@ def measured_problem(units: int) -> Problem:
     return replace(problem, memory=memory)
 
 
+def random_cases(problem: Problem, count: int) -> list[jobs.Limited]:
+    """Random schedules of a problem, limits and noises, the same in every run."""
+    found: list[jobs.Limited] = []
+
+    @seed(count)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(schedules_of(problem), st.sampled_from([0.5, 1.0]), st.sampled_from(NOISES))
+    def collect(schedule: Schedule, share: float, noise: Noise | None) -> None:
+        within = limited(problem, late(schedule), (share,) * problem.ranks, 1 << 16)
+        found.append(jobs.Limited(within, late(schedule), "adaptive", noise))
+
+    collect()
+    return found
+
+
 def test_the_limit_is_never_passed_in_real_runs() -> None:
     """With measured bytes a fixed order's peak is the predicted one, and no decision at run time passes a limit."""
     todo = []
@@ -191,6 +212,7 @@ def test_the_limit_is_never_passed_in_real_runs() -> None:
                 within = limited(problem, schedule, (share,) * 2, 1 << 16)
                 todo.append(jobs.Limited(within, schedule, "adaptive", noise))
             todo.append(jobs.Limited(limited(problem, schedule, (0.0,) * 2, 1 << 16), schedule, "static", None))
+    todo += random_cases(measured_problem(1), 12)
     for rank, found in enumerate(launch(jobs.real, 2, todo, threads=1)):
         for case, (report, loss) in zip(todo, found, strict=True):
             assert_within(case.problem, rank, report.peak_bytes, report.message_bytes)
