@@ -138,7 +138,9 @@ class Incoming(End):
         return idle
 
     def _fill_window(self) -> None:
-        while self._expected and len(self._posted) + len(self._arrived) < self._window:
+        with self._changed:  # the thread may be moving a message from one to the other, which counts once
+            room = self._window - len(self._posted) - len(self._arrived)
+        for _ in range(min(room, len(self._expected))):
             self._post_next()
 
     def _post_next(self) -> None:

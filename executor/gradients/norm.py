@@ -10,12 +10,13 @@ import torch.distributed as dist
 from torch import nn
 
 from ..crew import Crew
+from ..waiting import wait_in_time
 
 _EPSILON = 1e-6
 """Added to the norm that is divided by, as `torch.nn.utils.clip_grad_norm_` does."""
 
 
-def global_norm(parameters: Iterable[nn.Parameter], crew: Crew, device: torch.device | None) -> float:
+def global_norm(parameters: Iterable[nn.Parameter], crew: Crew, device: torch.device | None, timeout_s: float) -> float:
     """Euclidean norm of the gradients of all ranks of a pipeline, the same on each of them.
 
     Parameters
@@ -26,13 +27,21 @@ def global_norm(parameters: Iterable[nn.Parameter], crew: Crew, device: torch.de
         All processes of its replica call this together.
     device
         Where the ranks' sums meet.
+    timeout_s
+        Seconds that others may take to come.
+
+    Raises
+    ------
+    Late
+        If they take longer.
     """
     squares = torch.zeros(1, dtype=torch.float64, device=device)
     for parameter in parameters:
         if parameter.grad is not None:
             norm = torch.linalg.vector_norm(_values(parameter.grad), dtype=torch.float64)
             squares += norm.to(squares.device) ** 2
-    dist.all_reduce(squares, group=crew.group)
+    late = f"not every rank has come to the gradients' norm within {timeout_s:g} s"
+    wait_in_time(dist.all_reduce(squares, group=crew.group, async_op=True), timeout_s, late)
     return float(squares.sqrt())
 
 

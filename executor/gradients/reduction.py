@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from adaptpipe.solver import InputError, Placement
 
 from ..crew import Crew
-from ..errors import TransportError
+from ..waiting import wait_in_time
 from .ties import Tie
 
 _FOREVER = timedelta(days=1)  # the limit that counts is that of `finish`
@@ -100,13 +100,14 @@ class Reduction:
 
         Raises
         ------
-        TransportError
+        Late
             If it takes longer than `timeout_s` seconds.
         """
         assert not self._waits_for, f"{self._name}: the gradients of the stages {self._waits_for} were never complete"
         for work, flat, slots in self._under_way:
             if work is not None:
-                self._wait(work, timeout_s)
+                late = f"{self._name}: the gradients of the ranks {list(self._members)} were not summed within"
+                wait_in_time(work, timeout_s, f"{late} {timeout_s:g} s; one of them hangs")
             present = flat[-len(slots) :].tolist()
             parts = torch.split(flat[: -len(slots)], [slot[0].numel() for slot in slots])
             for slot, part, count in zip(slots, parts, present, strict=True):
@@ -166,17 +167,6 @@ class Reduction:
                 )
             total = grad if total is None else total + grad
         return total
-
-    def _wait(self, work: dist.Work, timeout_s: float) -> None:
-        try:
-            work.wait(timedelta(seconds=timeout_s))
-        except RuntimeError as error:
-            if not work.is_completed():
-                raise TransportError(
-                    f"{self._name}: the gradients were not summed within {timeout_s:g} s; another of the ranks "
-                    f"{list(self._members)} hangs"
-                ) from error
-            raise
 
     def _write(self, parameter: nn.Parameter, total: Tensor) -> None:
         with torch.no_grad():

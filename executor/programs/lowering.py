@@ -76,7 +76,8 @@ def forward_only(placement: Placement, sizes: Sequence[int]) -> Program:
     """Instructions that run every micro-batch forward and nothing else, for an evaluation.
 
     Each rank takes its stages in ascending order, and all micro-batches of one before the next stage. Any placement can
-    run that, for the order is the same on all ranks.
+    run that, for the order is the same on all ranks. No more messages are on their way than that needs, so that a rank
+    does not hold the outputs of an evaluation of any length for the one after it.
     """
     count = len(sizes)
     ops: list[list[Op]] = [[] for _ in range(placement.ranks)]
@@ -84,8 +85,9 @@ def forward_only(placement: Placement, sizes: Sequence[int]) -> Program:
         for j in range(count):
             ops[placement.rank_of(stage, j, count)].append(Op(stage, Kind.F, j))
     program = Program(placement, tuple(sizes), _rows(placement, sizes, ops))
-    assert _run_dry(program, ())[0] is None, "a forward pass in one global order cannot stick"
-    return program
+    stuck, windows = _run_dry(program, range(placement.ranks))
+    assert stuck is None, "a forward pass in one global order cannot stick"
+    return replace(program, windows=windows)
 
 
 def _unit_ticks(problem: Problem, sizes: Sequence[int]) -> tuple[tuple[tuple[int, ...], ...], ...]:

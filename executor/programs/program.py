@@ -75,8 +75,9 @@ class Program:
         For each stage and micro-batch, the ticks of each unit of its weight gradient; empty where nothing trains.
         A rank needs those of its own stages, so they are not in the fingerprint.
     windows
-        For each route from a rank with a memory limit, how many messages may be on their way: a further one waits until
-        the other rank makes room, which it does whatever its ops meet; `lower` proves it. Other routes have none.
+        For each route from a rank with a memory limit, and each of an evaluation, how many messages may be on their
+        way: a further one waits until the other rank makes room, which it does whatever its ops meet; that is proved
+        when the program is made. Other routes have none.
     """
 
     placement: Placement

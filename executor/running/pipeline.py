@@ -21,6 +21,7 @@ from ..gradients.reduction import Reducer
 from ..gradients.ties import Copy, Tie, check_declared, find_ties
 from ..programs.lowering import forward_only
 from ..programs.program import Program
+from ..waiting import wait_in_time
 from .hooks import GradientHooks
 from .keywords import check_keywords
 from .memory import MemoryRule
@@ -242,12 +243,12 @@ class Pipeline(Session):
             As `step`.
         """
         self._ensure_usable()
-        chosen: list[tuple[int, ...]] = [()]
+        chosen: tuple[int, ...] = ()
         if self._crew.rank == self._first_rank:
-            chosen = [evaluation_sizes(batch, sizes, max(self._program.sizes))]
+            chosen = evaluation_sizes(batch, sizes, max(self._program.sizes))
         with self._guard():
-            dist.broadcast_object_list(chosen, src=self._crew.members[self._first_rank], group=self._crew.group)
-        program = forward_only(self._program.placement, chosen[0])
+            (count,) = self._told([len(chosen)])
+            program = forward_only(self._program.placement, self._told(chosen or (0,) * count))
         execution = self._evaluation(program, *self._cut(program, batch, target, keywords))
         with self._guard(execution), torch.no_grad():
             execution.run()
@@ -270,7 +271,7 @@ class Pipeline(Session):
             if first.get((stage, name), (stage, name)) == (stage, name)
         }
         with self._guard():
-            return global_norm(counted.values(), self._crew, self._meeting_place)
+            return global_norm(counted.values(), self._crew, self._meeting_place, self._timeout_s)
 
     def clip_grad_norm_(self, max_norm: float) -> float:
         """Scale all gradients of the pipeline so that their norm is at most `max_norm`; as torch's function of a model.
@@ -334,6 +335,15 @@ class Pipeline(Session):
     def _settle(self) -> None:
         self._reducer.finish(self._timeout_s)
         self._hooks.complete(None)
+
+    def _told(self, numbers: Sequence[int]) -> tuple[int, ...]:
+        """What the rank of stage 0 tells the others of its replica, which have as many numbers."""
+        values = torch.tensor(numbers, device=self._meeting_place)
+        work = dist.broadcast(values, src=self._crew.members[self._first_rank], group=self._crew.group, async_op=True)
+        wait_in_time(
+            work, self._timeout_s, f"the rank of stage 0 has not begun to evaluate within {self._timeout_s:g} s"
+        )
+        return tuple(values.tolist())
 
     def _cut(
         self, program: Program, batch: object, target: object, keywords: Mapping[str, object]

@@ -107,8 +107,9 @@ class StageRunner:
         self._queue: WeightQueue = install(module, stage)
         self._held: dict[int, _Held] = {}
         self._bytes: dict[int, int] = {}  # of each micro-batch
-        self._known: dict[object, int] = {}  # bytes after F, by what the inputs look like
+        self._known: dict[object, int] = {}  # bytes after F, by what they depend on
         self._keywords: Sequence[Mapping[str, object]] = ()
+        self._trains = self._trainable()
         self._open: set[int] = set()  # micro-batches whose gradients are not complete
         self._complete: Callable[[int], None] | None = None
 
@@ -129,6 +130,7 @@ class StageRunner:
         """Start a step; `complete` hears the stage's number once the gradients of all its micro-batches are there."""
         self._open = set(range(microbatches))
         self._complete = complete
+        self._trains = self._trainable()
 
     def forward(
         self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
@@ -159,7 +161,7 @@ class StageRunner:
         given = [x for x in inputs if is_batch and x is not None] + [*tensors_of(target), *keywords]
         self._queue.ignore(given)
         casts = tuple(map(torch.get_autocast_dtype, self._autocasting()))
-        key = (self.module.training, looks, casts)
+        key = (self.module.training, self._trains, split, looks, casts)
         storages = None
         if key not in self._known:
             storages = Storages([*self.module.parameters(), *self.module.buffers(), *given])
@@ -261,6 +263,9 @@ class StageRunner:
         """Give the module its own forward back."""
         self.clear()
         self._queue.close()
+
+    def _trainable(self) -> tuple[bool, ...]:
+        return tuple(parameter.requires_grad for parameter in self.module.parameters())
 
     def _autocasting(self) -> list[str]:
         return [device for device in self._devices if torch.is_autocast_enabled(device)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,10 +20,10 @@ from adaptpipe.solver.traces.writing import save_trace
 from ..channels.message import Message
 from ..channels.transport import connect
 from ..crew import Crew
-from ..errors import Late
-from ..failures import blame, is_time_out
+from ..failures import blame
 from ..programs.program import Program
 from ..report import OpRecord, StepReport, as_trace
+from ..waiting import wait_in_time
 from ..whereabouts import Board
 from .adaptive import AdaptiveExecution
 from .disturbance import Disturbance
@@ -193,14 +192,8 @@ class Session:
 
     def _all_reduce(self, values: torch.Tensor) -> None:
         """Sum over all ranks, which all must get there."""
-        work = dist.all_reduce(values, async_op=True)
-        assert work is not None, "every rank is in the default group"
-        try:
-            work.wait(timedelta(seconds=self._timeout_s))
-        except RuntimeError as error:
-            if is_time_out(error):
-                raise Late(f"not every rank has come to the end of the step within {self._timeout_s:g} s") from error
-            raise
+        late = f"not every rank has come to the end of the step within {self._timeout_s:g} s"
+        wait_in_time(dist.all_reduce(values, async_op=True), self._timeout_s, late)
 
     def _settle(self) -> None:
         """Wait at the end of a step for what ops have started beside them: nothing, where ops are emulated."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from adaptpipe.executor.channels.incoming import Incoming
 from adaptpipe.executor.channels.message import _DTYPES, HEADER_WORDS, as_message, decode, encode, missing_words
 from adaptpipe.executor.errors import RankFailure, TransportError
 from adaptpipe.executor.launching.launcher import launch
@@ -88,6 +91,33 @@ def test_death_of_the_other_end_is_noticed_in_send_and_receive(tmp_path: Path) -
     assert receive.startswith("B 1->0 (rank 1 to rank 0): ")
     assert send.startswith("F 0->1 (rank 0 to rank 1): ")
     assert flush.startswith("F 0->1 (rank 0 to rank 1): ")
+
+
+def test_a_message_that_arrives_while_the_window_is_filled_counts_once() -> None:
+    """Counted twice, a place of the window stayed empty, and a sender with a full window waited for ever."""
+    posted: list[int] = []
+
+    class Idle(Incoming):
+        """Has two receives posted, and posts nothing."""
+
+        def __init__(self) -> None:
+            self._changed, self._window = threading.Condition(), 3
+            self._expected, self._posted, self._arrived = deque(range(2, 9)), deque([0, 1]), {}
+
+        def _post_next(self) -> None:
+            self._posted.append(self._expected.popleft())
+            posted.append(self._posted[-1])
+
+    end = Idle()
+    filler = threading.Thread(target=end._fill_window)
+    with end._changed:  # as the thread that moves a message
+        end._posted.popleft()
+        filler.start()
+        filler.join(0.1)
+        assert not posted
+        end._arrived[0] = (), 0.0
+    filler.join(10)
+    assert posted == [2]
 
 
 tensors = st.builds(

@@ -223,13 +223,32 @@ def find_all(rank: int, world: int, argument: None) -> Found:
     )
 
 
-def wait_for_a_replica(rank: int, world: int, what: str) -> None:
-    """One replica hangs or fails before its step, and the other waits for its gradients."""
+def wait_for_another(rank: int, world: int, what: str) -> None:
+    """One process hangs or fails, and the other waits: for the gradients of a replica, or what follows the step."""
+    if what in ("hang before norm", "hang before evaluation"):
+        return _wait_after_the_step(rank, what)
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=NAMES)
-    with Pipeline(*plan(1), {0: two_layers(0)}, nn.functional.mse_loss, mesh=mesh, timeout_s=1.0) as pipeline:
+    model = two_layers(0)
+    if rank == 1 and what == "hang in F":
+        model[1].register_forward_hook(lambda *anything: time.sleep(30))
+    with Pipeline(*plan(1), {0: model}, nn.functional.mse_loss, mesh=mesh, timeout_s=1.0) as pipeline:
         dist.barrier()
         if rank == 1 and what == "fail":
             raise ValueError("boom")
-        if rank == 1:
+        if rank == 1 and what == "hang":
             time.sleep(30)
         pipeline.step(*data(2))
+    return None
+
+
+def _wait_after_the_step(rank: int, what: str) -> None:
+    """One of two stages does not come to what all ranks do together after a step."""
+    with Pipeline(*plan(2), {rank: two_layers(0)[:1]}, nn.functional.mse_loss, timeout_s=1.0) as pipeline:
+        pipeline.step(*data(2))
+        if what == "hang before evaluation":
+            if rank == 0:
+                time.sleep(30)
+            pipeline.evaluate(*data(2))
+        if rank == 1:
+            time.sleep(30)
+        pipeline.grad_norm()

@@ -72,10 +72,19 @@ def test_what_is_refused_on_every_rank(found: tuple[jobs.Found, ...]) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("hang", r"stage 0: the gradients were not summed within 1 s; another of the ranks \[0, 1\] hangs"),
+        ("hang", r"stage 0: the gradients of the ranks \[0, 1\] were not summed within 1 s; one of them hangs"),
         ("fail", r"^rank 1: ValueError: boom"),
+        (
+            "hang in F",
+            r"^rank 1, stage 0, F of micro-batch 0, step 0: has been in this op for .*, and others wait; rank 0",
+        ),
+        ("hang before norm", r"^rank 0, step 1: .*Late: not every rank has come to the gradients' norm within 1 s"),
+        (
+            "hang before evaluation",
+            r"^rank 1, step 1: .*Late: the rank of stage 0 has not begun to evaluate within 1 s",
+        ),
     ],
 )
-def test_a_replica_that_others_wait_for(what: str, message: str) -> None:
+def test_a_process_that_others_wait_for(what: str, message: str) -> None:
     with pytest.raises(RankFailure, match=message):
-        launch(jobs.wait_for_a_replica, 2, what, threads=1)
+        launch(jobs.wait_for_another, 2, what, threads=1)

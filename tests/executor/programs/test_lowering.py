@@ -177,6 +177,12 @@ def test_an_evaluation_runs_every_forward_and_nothing_else(placement: Placement,
     assert not program.split
 
 
+def test_a_long_evaluation_leaves_a_window_of_messages_on_their_way() -> None:
+    """All outputs of the first rank waited for the second: the longer the evaluation, the more memory it took."""
+    program = forward_only(place("linear", 3), (1,) * 20)
+    assert program.windows == dict.fromkeys(program.routes, WINDOW)
+
+
 def test_both_directions_have_routes_of_their_own() -> None:
     placement = place("bidirectional", 2)
     problem = Problem.from_dict(

@@ -58,6 +58,19 @@ def test_bytes_are_counted_anew_for_another_shape(linear: tuple[StageRunner, nn.
         assert runner.held_bytes == 0
 
 
+def test_bytes_are_counted_anew_when_other_parameters_train() -> None:
+    runner = StageRunner(1, nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 4)), None)
+    held = []
+    for trains in (False, True):
+        runner.module.requires_grad_(trains)
+        runner.begin(1, lambda stage: None)
+        forward(runner, torch.randn(2, 4), split=False, is_batch=True)
+        held.append(runner.held_by(0))
+        runner.backward(0, (torch.ones(2, 4),), split=False)
+    runner.close()
+    assert held == [0, 2 * 4 * 4]
+
+
 def test_rows_of_the_batch_do_not_count(linear: tuple[StageRunner, nn.Linear]) -> None:
     runner, _ = linear
     forward(runner, torch.randn(100, 4)[:2], is_batch=True)
