@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.pairs < 1:
         _say(f"--pairs: {options.pairs} is below 1")
         return 2
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # for the ranks: the profiler warns of what it cannot see
     done: list[Measured] = []
     for case in chosen:
         done.append(measure(case, options.pairs))

@@ -130,6 +130,16 @@ def fill_window(rank: int, world: int, window: int) -> tuple[int, int, int, int]
     result = held, transport.received.current, transport.in_flight.current, transport.received.peak
     transport.received.reset_peak()
     assert transport.received.peak == 0
+    # From the second step on receives are posted before anything is sent, a window of them.
+    transport.begin({THERE: range(6)})
+    assert transport.received.current == (window * SIZE if rank == 1 else 0)
+    for j in range(6):
+        if rank == 0:
+            transport.send(THERE, j, (torch.full((SIZE // 4,), float(-j)),))
+        else:
+            assert _only(transport.recv(THERE, j))[-1] == -j
+            assert transport.received.current <= window * SIZE
+    transport.flush()
     transport.close()
     return result
 
