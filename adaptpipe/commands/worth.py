@@ -9,6 +9,7 @@ from statistics import median_high
 from adaptpipe.solver import Affine, Granularity, Problem, Result
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import Cost, price
+from adaptpipe.solver.heuristics.policy import fusing_helps
 
 from .common import sizes_text
 
@@ -57,7 +58,7 @@ def worth(problem: Problem, result: Result, solve: Solve) -> Worth | None:
 def choices(problem: Problem, granularity: Granularity) -> list[str]:
     """The kinds of choice that a problem offers and a granularity allows."""
     there = {
-        "fused": problem.backward is not None,
+        "fused": fusing_helps(problem.instance(problem.fewest_sizes())),
         "units": any(len(units) > 1 for units in problem.weight_units),
         "sizes": len(problem.sizes) > 1,
     }

@@ -9,6 +9,7 @@ from typing import Annotated
 import msgspec
 
 from ..core.errors import InputError
+from ..core.granularity import total
 from ..core.placement import Placement, explicit, place
 from ..core.problem import BYTES, Affine, Cost, Links, Memory, Problem
 from .reading import convert, read_struct, write_text
@@ -128,7 +129,7 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
     if memory.retained is not None:
         retained = _per_stage("memory.retained", memory.retained, stages, scale)
     elif retained_units is not None:
-        retained = tuple(_total(units) for units in retained_units)
+        retained = tuple(total(units) for units in retained_units)
     else:
         retained = activation
     limit = memory.limit
@@ -225,13 +226,6 @@ def _weight_units(costs: CostsSpec, stages: int) -> tuple[tuple[Cost, ...], ...]
         return units
     assert costs.backward_weight is not None
     return tuple((cost,) for cost in _per_stage("costs.backward_weight", costs.backward_weight, stages))
-
-
-def _total(units: tuple[Cost, ...]) -> Cost:
-    if all(isinstance(unit, int) for unit in units):
-        return sum(unit for unit in units if isinstance(unit, int))
-    pairs = [(u.fixed, u.per_sample) if isinstance(u, Affine) else (u, 0) for u in units]
-    return Affine(sum(a for a, _ in pairs), sum(b for _, b in pairs))
 
 
 def _links(spec: LinksSpec, ranks: int, stages: int) -> Links:

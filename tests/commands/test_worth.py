@@ -53,6 +53,7 @@ def test_every_figure_is_that_of_a_search() -> None:
         ("fused,units", {}, ["fused"]),
         ("all", {"weight_units": [{"fixed": 1, "per_sample": 2}] * 2}, ["fused", "units", "sizes"]),
         ("none", {}, []),
+        ("all", {"backward_weight": COSTS["backward_weight"], "backward": {"fixed": 4, "per_sample": 8}}, ["sizes"]),
     ],
 )
 def test_what_cannot_be_chosen_is_not_asked(granularity: str, more: Mapping[str, object], kinds: list[str]) -> None:
