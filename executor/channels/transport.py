@@ -5,7 +5,7 @@ be in flight. Receives are posted a window ahead, and more of them where the op 
 A run can then only stall where its ops wait for each other in a circle, or for room in such a window, which can be
 checked before the first message.
 
-What it costs, between two ranks on one machine with two cores that others used as well (torch 2.13, gloo, minima of some
+What it costs, between two ranks on one machine with two busy cores (torch 2.13, gloo, minima of some
 hundred round trips, November 2026): a message of 64 KB takes 0.53 ms of processor on both ranks together, 1 MiB 0.79 ms
 and 16 MiB 5.2 ms. A bare blocking send and receive, without header, threads and accounts, takes 0.18, 0.47 and 4.0 ms.
 """
