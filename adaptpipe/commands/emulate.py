@@ -30,7 +30,7 @@ from adaptpipe.solver.traces.writing import save_trace
 from .baseline import find_baseline
 from .common import say, table
 from .planning import priced
-from .run_file import RunSpec, make_folder
+from .run_file import RunSpec, out_folder
 from .training import launch_ranks, profile_rank
 
 MESSAGE_OP_S = 0.02
@@ -154,6 +154,7 @@ def emulate_run(spec: RunSpec) -> Emulation:
     """
     noise = Noise.parse(spec.noise, spec.seed)
     bare = _problem(spec)
+    noise.require_ranks(bare.ranks)
     spec = msgspec.structs.replace(spec, placement=bare.placement.name)  # for the usual baseline of a given problem
     seconds_per_tick = spec.seconds_per_tick or float(SECONDS[bare.unit])
     message_s, message_bytes = 0.0, message_bytes_of(bare)
@@ -205,7 +206,7 @@ def _schedules(spec: RunSpec, problem: Problem) -> list[tuple[str, Schedule]]:
 
 
 def _write(spec: RunSpec, problem: Problem, runs: Sequence[Emulated], seconds_per_tick: float) -> Path:
-    folder = make_folder(spec)
+    folder = out_folder(spec)
     problem.save(folder / "problem.json")
     for stem, run in zip(
         (f"{part}-{mode}" for part in ("baseline", "schedule") for mode in EXECUTIONS), runs, strict=True

@@ -45,7 +45,7 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
             f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
         )
     Granularity.parse(spec.granularity)
-    Noise.parse(spec.noise)
+    Noise.parse(spec.noise).require_ranks(spec.ranks)
     check_methods(spec, bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes))
     keys = dict(spec.model)
     kind = keys.pop("kind", None)

@@ -7,13 +7,14 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from zipfile import is_zipfile
 
 import typer
 
 from adaptpipe.solver import InputError, Result
 
 from .common import emit, json_option, say, table
-from .run_file import RunSpec, load_run, make_folder
+from .run_file import RunSpec, load_run, make_folder, out_folder
 
 if TYPE_CHECKING:
     from .learning import Trained
@@ -37,6 +38,8 @@ def run(
     """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
     spec = load_run(file, settings or [])
     require_torch()
+    if _is_first_process():
+        out_folder(spec)  # one that cannot be is refused before the work, and not after it
     if emulated:
         _emulate(spec, json)
         return
@@ -108,8 +111,12 @@ def _check_files(spec: RunSpec) -> None:
     """Refuse checkpoints that cannot be, before the work is done."""
     if spec.resume and not Path(spec.resume).is_file():
         raise InputError(f"resume = {spec.resume!r}: there is no such file; a run with checkpoint = FILE writes one")
-    if spec.checkpoint and Path(spec.checkpoint).is_dir():
-        raise InputError(f"checkpoint = {spec.checkpoint!r}: is a folder; give the name of a file")
+    if spec.resume and not is_zipfile(spec.resume):
+        raise InputError(f"resume = {spec.resume!r}: is no checkpoint; a run with checkpoint = FILE writes one")
+    if spec.checkpoint and _is_first_process():
+        if Path(spec.checkpoint).is_dir():
+            raise InputError(f"checkpoint = {spec.checkpoint!r}: is a folder; give the name of a file")
+        make_folder(Path(spec.checkpoint).parent, f"checkpoint = {spec.checkpoint!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +184,7 @@ def _write(spec: RunSpec, outcome: Outcome) -> Path:
     from adaptpipe.solver.evaluate.chart import save_chart
     from adaptpipe.solver.traces.writing import save_trace
 
-    folder = make_folder(spec)
+    folder = out_folder(spec)
     outcome.problem.save(folder / "problem.json")
     for result, trained, stem in zip(
         (outcome.baseline, outcome.ours), outcome.trained, ("baseline", "schedule"), strict=True

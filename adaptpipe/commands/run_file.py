@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,19 +150,31 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.baseline or usual.get(self.placement, "GPipe")
 
 
-def make_folder(spec: RunSpec) -> Path:
+def out_folder(spec: RunSpec) -> Path:
     """The folder that a run writes to.
 
     Raises
     ------
     InputError
-        When it cannot be made.
+        When it cannot be made, or not be written to.
     """
-    folder = Path(spec.out)
+    return make_folder(Path(spec.out), f"out = {spec.out!r}")
+
+
+def make_folder(folder: Path, place: str) -> Path:
+    """Make a folder, or see that files can be written to it; `place` is the key that asks for it.
+
+    Raises
+    ------
+    InputError
+        When it cannot be made, or not be written to.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"out = {spec.out!r}: cannot be made: {error.strerror}") from None
+        raise InputError(f"{place}: the folder {folder} cannot be made ({error.strerror}); choose another") from None
+    if not os.access(folder, os.W_OK):
+        raise InputError(f"{place}: the folder {folder} cannot be written to; choose another")
     return folder
 
 

@@ -86,7 +86,9 @@ def _explain(message: str) -> str:
     if "contains unknown field" in what:
         what += "; see the list of keys in docs/files.md"
     elif "float" in what and "got" in what:
-        what += "; durations are whole ticks and memory whole units: choose a finer unit"
+        what += "; whole numbers only: of a duration or of bytes, choose a finer unit"
+    elif "invalid enum value" in what:
+        what += "; docs/files.md has the legal ones"
     return f"{key or 'top level'}: {what}"
 
 

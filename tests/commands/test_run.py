@@ -202,7 +202,11 @@ def test_settings_overrule_the_file(run_file: Path) -> None:
         ("baseline=2F2B", "'2F2B' is none of"),
         ("data_parallel=3", "samples = 4: no multiple of data_parallel = 3"),
         ("resume=nothing.pt", "resume = 'nothing.pt': there is no such file"),
+        ("resume=/etc/passwd", "resume = '/etc/passwd': is no checkpoint; a run with checkpoint"),
         ("checkpoint=/tmp", "checkpoint = '/tmp': is a folder"),
+        ("checkpoint=/dev/null/m.pt", "checkpoint = '/dev/null/m.pt': the folder /dev/null cannot be made"),
+        ("out=/dev/null", "out = '/dev/null': the folder /dev/null cannot be made"),
+        ("noise=slow_rank=7:2", "noise.slow_rank: there is no rank 7; ranks are 0..1"),
         ("samples=5", "batch.samples: 5 is no sum of the sizes [2]"),
     ],
 )
