@@ -12,6 +12,8 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 PIN   := --constraint constraints.txt
+# Files of tests on two processes: what a file's tests share, as ranks that were started for all of them, is made once.
+SHARED := --numprocesses 2 --dist loadfile
 # ruff does not follow links, and only there does it see the names that the code is imported by
 LINKS := adaptpipe/solver/ adaptpipe/executor/ adaptpipe/models/
 
@@ -34,7 +36,7 @@ demo: env  ## profile, solve and train a small GPT on real text, and compare wit
 	$(BIN)/adaptpipe run examples/gpt-text.toml
 
 test: lint types imports wheel  ## every check: lint, types, import floors, wheel, tests and doctests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SHARED)
 
 lint: env  ## ruff: rules and format
 	$(BIN)/ruff check . $(LINKS)

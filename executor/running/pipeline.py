@@ -340,9 +340,8 @@ class Pipeline(Session):
         """What the rank of stage 0 tells the others of its replica, which have as many numbers."""
         values = torch.tensor(numbers, device=self._meeting_place)
         work = dist.broadcast(values, src=self._crew.members[self._first_rank], group=self._crew.group, async_op=True)
-        wait_in_time(
-            work, self._timeout_s, f"the rank of stage 0 has not begun to evaluate within {self._timeout_s:g} s"
-        )
+        late = f"evaluate was not called on every rank of the pipeline within {self._timeout_s:g} s"
+        wait_in_time(work, self._timeout_s, late)
         return tuple(values.tolist())
 
     def _cut(

@@ -34,7 +34,7 @@ PROFILE = Profile("test", tuple(Part(f"stage {s}", 7, (measured(1), measured(2))
 
 @pytest.fixture
 def run_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("adaptpipe.executor.launch", lambda *_: (PROFILE,) * 2, raising=False)
+    monkeypatch.setattr("adaptpipe.commands.training.launch", lambda *_, **__: (PROFILE,) * 2)
     path = tmp_path / "run.toml"
     path.write_text('ranks = 2\nsamples = 4\n[model]\nkind = "mlp"\nlayers = 2\nwidth = 8\ninputs = 8\n')
     return path
@@ -54,7 +54,7 @@ def test_the_tables(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_size_has_no_line(run_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     single = replace(PROFILE, parts=tuple(replace(part, measurements=(measured(2),)) for part in PROFILE.parts))
-    monkeypatch.setattr("adaptpipe.executor.launch", lambda *_: (single,) * 2, raising=False)
+    monkeypatch.setattr("adaptpipe.commands.training.launch", lambda *_, **__: (single,) * 2)
     done = call("profile", run_file)
     assert "fit error" not in done.stdout
     assert "25%+75%" in done.stdout

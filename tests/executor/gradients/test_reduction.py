@@ -81,7 +81,7 @@ def test_what_is_refused_on_every_rank(found: tuple[jobs.Found, ...]) -> None:
         ("hang before norm", r"^rank 0, step 1: .*Late: not every rank has come to the gradients' norm within 1 s"),
         (
             "hang before evaluation",
-            r"^rank 1, step 1: .*Late: the rank of stage 0 has not begun to evaluate within 1 s",
+            r"^rank 1, step 1: .*Late: evaluate was not called on every rank of the pipeline within 1 s",
         ),
     ],
 )
