@@ -94,7 +94,8 @@ def test_one_rank_ends_all(seed: int, death: Death, tmp_path: Path) -> None:
     assert first.startswith(headline(death, last))
     if death.how == "hang":
         assert "and others wait; rank " in first
-        assert ("not every rank has come to the end of the step within" in first) == (seed == 1)
+        if seed == 1:  # in the last op of all: elsewhere, others may wait for a message or at the end, whoever is first
+            assert "not every rank has come to the end of the step within" in first
         assert f"within {PATIENCE_S:g} s" in first
     late = time.monotonic() - float(struck) - (PATIENCE_S if death.how == "hang" else 0)
     assert 0 < late < END_S
