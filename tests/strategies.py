@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import Kind, Op, Problem, Schedule
 
 Data = dict[str, Any]
+T = TypeVar("T")
 
 
 @st.composite
@@ -155,3 +157,23 @@ def schedules_of(draw: st.DrawFn, problem: Problem) -> Schedule:
         done.add(op)
         ops[problem.placement.rank_of(op.stage, op.microbatch, count)].append(op)
     return Schedule(problem.placement, sizes, tuple(tuple(row) for row in ops))
+
+
+def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:
+    """The same examples in every run, by the seed `number`: for cases that processes work off together."""
+    found: list[T] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(each: T) -> None:
+        found.append(each)
+
+    collect()
+    return found

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launching.launcher import launch
-from adaptpipe.solver import Kind, Problem, Profile, Schedule, place, simulate
+from adaptpipe.solver import Kind, Problem, Profile, place, simulate
 
-from ...strategies import schedules_of
+from ...strategies import drawn, schedules_of
 from . import profiling_jobs as jobs
 
 pytestmark = pytest.mark.timeout(120)
@@ -53,22 +52,7 @@ def test_what_each_unit_takes_and_frees(profile: Profile) -> None:
 
 def cases(problem: Problem, count: int, number: int) -> list[jobs.Run]:
     """Random schedules of a problem."""
-    found: list[jobs.Run] = []
-
-    @seed(number)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(schedules_of(problem))
-    def collect(schedule: Schedule) -> None:
-        found.append(jobs.Run(problem, schedule))
-
-    collect()
-    return found
+    return [jobs.Run(problem, schedule) for schedule in drawn(schedules_of(problem), count, number)]
 
 
 def bare(problem: Problem) -> Problem:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from adaptpipe.executor.errors import RankFailure
@@ -20,7 +19,7 @@ from adaptpipe.solver import Kind, Op, Problem, Schedule, place, simulate
 from adaptpipe.solver.core.problem import Cost
 from adaptpipe.solver.evaluate.noise import Noise
 
-from ...strategies import problems, schedules_of
+from ...strategies import drawn, problems, schedules_of
 from ..orders import POLICIES, problem_for, schedule_for, stage_by_stage
 from . import memory_jobs as jobs
 from .pipeline_jobs import Case
@@ -99,26 +98,6 @@ def cases(draw: st.DrawFn, ranks: int) -> jobs.Limited:
     )
 
 
-def drawn(ranks: int, count: int) -> list[jobs.Limited]:
-    """The same cases in every run."""
-    found: list[jobs.Limited] = []
-
-    @seed(ranks)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(cases(ranks))
-    def collect(case: jobs.Limited) -> None:
-        found.append(case)
-
-    collect()
-    return found
-
-
 def assert_within(problem: Problem, rank: int, peak_bytes: int, message_bytes: int) -> None:
     memory, limit = problem.memory, problem.memory.limit[rank]
     assert limit is not None
@@ -129,7 +108,7 @@ def assert_within(problem: Problem, rank: int, peak_bytes: int, message_bytes: i
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_limit_is_never_passed_in_emulated_runs(ranks: int) -> None:
     """The published policy runs F past the limit where weight gradients cannot make room."""
-    todo = drawn(ranks, 30)
+    todo = drawn(cases(ranks), 30, ranks)
     looped = place("loop", ranks, 2)
     deep = stage_by_stage(looped, 12)  # whose sends would wait for each other with the usual windows
     todo.append(jobs.Limited(limited(problem_for(looped, (1,) * 12), deep, (0.0,) * ranks, 64), deep, "adaptive", None))
@@ -180,23 +159,12 @@ def measured_problem(units: int) -> Problem:
 
 
 def random_cases(problem: Problem, count: int) -> list[jobs.Limited]:
-    """Random schedules of a problem, limits and noises, the same in every run."""
-    found: list[jobs.Limited] = []
-
-    @seed(count)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(schedules_of(problem), st.sampled_from([0.5, 1.0]), st.sampled_from(NOISES))
-    def collect(schedule: Schedule, share: float, noise: Noise | None) -> None:
-        within = limited(problem, late(schedule), (share,) * problem.ranks, 1 << 16)
-        found.append(jobs.Limited(within, late(schedule), "adaptive", noise))
-
-    collect()
+    """Random schedules of a problem, limits and noises."""
+    found = []
+    parts = st.tuples(schedules_of(problem).map(late), st.sampled_from([0.5, 1.0]), st.sampled_from(NOISES))
+    for schedule, share, noise in drawn(parts, count, count):
+        within = limited(problem, schedule, (share,) * problem.ranks, 1 << 16)
+        found.append(jobs.Limited(within, schedule, "adaptive", noise))
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from adaptpipe.executor.launching.launcher import launch
 from adaptpipe.solver import place
 
+from ...strategies import drawn
 from ..odd_stages import ODD
 from . import odd_jobs as jobs
 from .pipeline_jobs import Case
@@ -29,28 +29,8 @@ def odd_cases(draw: st.DrawFn) -> Case:
     return draw(cases_of(placement, names))
 
 
-def drawn() -> list[Case]:
-    """The same cases in every run."""
-    found: list[Case] = []
-
-    @seed(3)
-    @settings(
-        max_examples=COUNT,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(odd_cases())
-    def collect(case: Case) -> None:
-        found.append(case)
-
-    collect()
-    return found
-
-
 def test_gradients_equal_those_of_autograd_alone() -> None:
-    cases = drawn()
+    cases = drawn(odd_cases(), COUNT, 3)
     assert {name for case in cases for stage in case.model.split("|") for name in stage.split("+")} == set(ODD)
     for rank in launch(jobs.compare_odd, 2, cases, threads=1):
         for name, gradient in rank:

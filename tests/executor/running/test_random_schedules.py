@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from adaptpipe.executor.launching.launcher import launch
 from adaptpipe.solver import Kind, Placement, Problem, place
 
-from ...strategies import schedules_of
+from ...strategies import drawn, schedules_of
 from . import pipeline_jobs as jobs
 
 pytestmark = pytest.mark.timeout(120)
@@ -40,32 +39,19 @@ def cases_of(draw: st.DrawFn, placement: Placement, model: str) -> jobs.Case:
     return jobs.Case(f"{model} {placement.stages} sizes={schedule.sizes}: {ops}", model, problem, schedule)
 
 
-def drawn(ranks: int) -> list[jobs.Case]:
-    """The same cases in every run, of all placements and models."""
-    found: list[jobs.Case] = []
+def all_cases(ranks: int) -> list[jobs.Case]:
+    """Of all placements and models."""
     kinds = [(place(family, ranks, per), model) for family, per in FAMILIES for model in ("gpt", "mixed")]
-    for number, (placement, model) in enumerate(kinds):
-        count = (COUNT + number) // len(kinds)
-
-        @seed(number)
-        @settings(
-            max_examples=count,
-            database=None,
-            deadline=None,
-            phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(cases_of(placement, model))
-        def collect(case: jobs.Case) -> None:
-            found.append(case)
-
-        collect()
-    return found
+    return [
+        case
+        for number, (placement, model) in enumerate(kinds)
+        for case in drawn(cases_of(placement, model), (COUNT + number) // len(kinds), number)
+    ]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_gradients_equal_the_unsplit_models(ranks: int) -> None:
-    cases = drawn(ranks)
+    cases = all_cases(ranks)
     assert len(cases) == COUNT
     for rank in launch(jobs.compare_all, ranks, cases, threads=1):
         for name, gradient, loss in rank:
@@ -74,9 +60,9 @@ def test_gradients_equal_the_unsplit_models(ranks: int) -> None:
 
 
 def test_the_schedules_are_of_all_kinds() -> None:
-    ops = [op for ranks in (2, 4) for case in drawn(ranks) for row in case.schedule.ops for op in row]
+    ops = [op for ranks in (2, 4) for case in all_cases(ranks) for row in case.schedule.ops for op in row]
     assert {op.kind for op in ops} == set(Kind)
     ranges = {op.units for op in ops if op.kind is Kind.W}
     assert len(ranges) >= 12
     assert None in ranges
-    assert len({case.schedule.sizes for case in drawn(2)}) >= 12
+    assert len({case.schedule.sizes for case in all_cases(2)}) >= 12
