@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -65,7 +66,7 @@ def _measure_rank(rank: int, ranks: int, work: tuple[Case, int]) -> _Seen:
         for module in side.stages.values():
             for parameter in module.parameters():
                 parameter.grad = torch.zeros_like(parameter)
-        peaks[name] = peak_bytes(lambda side=side: side.step(batch, target))  # type: ignore[misc]
+        peaks[name] = peak_bytes(partial(side.step, batch, target))
     difference = _difference(sides[OURS].stages, theirs.stages)
     steps: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     for pair in range(WARM_UP + pairs):

@@ -3,7 +3,7 @@
 from .disturbed import Disturbed, disturbed
 from .floater import Floater
 from .plan import ORDERS, FloatingPlan, Order
-from .simulate import Runs, adaptive_values, simulate_adaptive
+from .simulate import Runs, simulate_adaptive
 
 __all__ = [
     "ORDERS",
@@ -12,7 +12,6 @@ __all__ = [
     "FloatingPlan",
     "Order",
     "Runs",
-    "adaptive_values",
     "disturbed",
     "simulate_adaptive",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +12,7 @@ from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
 from ..evaluate.kernel import memory
-from ..evaluate.noise import EVALUATION, Noise
+from ..evaluate.noise import Noise
 from ..evaluate.scenario import Planned, Scenario
 from ..evaluate.simulate import op_bytes
 from ..evaluate.timeline import Timeline
@@ -63,25 +62,6 @@ def simulate_adaptive(
     if scenario is None:
         scenario = SILENT.scenario(problem.instance(schedule.sizes), 0, parts=1)
     return Runs(plan).timeline(scenario)
-
-
-def adaptive_values(
-    plan: FloatingPlan, noise: Noise, objective: Objective = "makespan", *, stream: int = EVALUATION
-) -> Iterator[float]:
-    """Makespans or spans of one random run after the other, in ticks, without end; see `noisy_values` for the static
-    ones of the same runs.
-
-    Examples
-    --------
-    >>> from adaptpipe.solver.heuristics.one_f_one_b import one_f_one_b_split
-    >>> problem = Problem.from_dict({"pipeline": {"ranks": 2}, "batch": {"samples": 3}, "costs":
-    ...     {"forward": 1, "backward_input": 1, "backward_weight": 1}})
-    >>> next(adaptive_values(FloatingPlan.of(problem, one_f_one_b_split(problem)), Noise.parse("none")))
-    10.0
-    """
-    runs = Runs(plan)
-    for scenario in noise.scenarios(plan.problem.instance(plan.schedule.sizes), stream, plan.parts):
-        yield runs.value(scenario, objective)
 
 
 class Runs:
