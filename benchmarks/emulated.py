@@ -22,11 +22,11 @@ import msgspec
 from adaptpipe.executor.measuring.emulation import (
     Way,
     emulate,
-    makespan_s,
     message_seconds,
     predicted_s,
     with_latency,
 )
+from adaptpipe.executor.report import makespan_s
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.solver import Problem, Schedule, solve
 from adaptpipe.solver.evaluate.noise import Noise
@@ -138,7 +138,7 @@ def report(results: Results) -> str:
         f"{results.date}, {results.machine}. {RANKS} ranks, {MICROBATCHES} micro-batches, ops of 10 ms, messages of "
         f"64 KB, which take {messages} between ops of {' and '.join(f'{op * 1e3:g} ms' for op in OTHER_OPS_S)}; "
         "predictions are made with the mean of these, in the same noise. Measured over predicted makespan: the median "
-        "over the steps.",
+        "over the steps. Ranks of root ask that other processes wait for them; those of others may wake later.",
         "",
         "| noise | schedule | execution | predicted | measured | measured/predicted |",
         "|---|---|---|---|---|---|",

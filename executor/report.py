@@ -134,3 +134,9 @@ def as_trace(schedule: Schedule, rows: Sequence[Sequence[OpRecord]], seconds_per
             )
         ran.append(tuple(row))
     return Trace(schedule, tuple(ran), seconds_per_tick)
+
+
+def makespan_s(step: Sequence[Sequence[OpRecord]]) -> float:
+    """Seconds from the first start to the last end, of all ranks' ops."""
+    ran = [record for row in step for record in row]
+    return max(record.end_s for record in ran) - min(record.start_s for record in ran)

@@ -13,13 +13,12 @@ from adaptpipe.executor.measuring.emulation import (
     Step,
     Way,
     emulate,
-    makespan_s,
     message_bytes_of,
     message_seconds,
     predicted_s,
     with_latency,
 )
-from adaptpipe.executor.report import as_trace
+from adaptpipe.executor.report import as_trace, makespan_s
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.solver import Granularity, NoAnswerError, Problem, Schedule
 from adaptpipe.solver.core.problem import SECONDS

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from adaptpipe.executor import OpRecord, Pipeline, load_checkpoint, save_checkpoint
+from adaptpipe.executor.report import makespan_s
 from adaptpipe.models import AnyConfig, build_full, build_stage, next_byte_loss, tied_copies, training_batches
 from adaptpipe.solver import Problem, Schedule
 from adaptpipe.solver.evaluate.noise import Noise
@@ -179,10 +180,7 @@ class _Learner:
         dist.all_gather_object(whole, (self._calls_s, self._peak, self._received, self._records))
         everyone = [each for each in whole if each is not None]
         ranks = everyone[: self._spec.ranks]
-        steps = []
-        for records in zip(*(each[3] for each in ranks), strict=True):
-            ran = [record for row in records for record in row]
-            steps.append(max(record.end_s for record in ran) - min(record.start_s for record in ran))
+        steps = [makespan_s(records) for records in zip(*(each[3] for each in ranks), strict=True)]
         middle = median(steps[2:] or steps)
         typical = min(range(len(steps)), key=lambda step: abs(steps[step] - middle))
         return Trained(

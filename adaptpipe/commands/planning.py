@@ -108,7 +108,7 @@ def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Wort
     granularity = Granularity.parse(spec.granularity)
     ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit, granularity=granularity)
     if ours.timeline is None:
-        raise NoAnswerError(f"{ours.method}: {ours.reason}")
+        raise NoAnswerError(f"{ours.method}: {ours.reason}; choose another method, or raise memory_limit")
     over = check(problem, baseline.schedule)
     if over:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {over[0].message}; raise memory_limit")

@@ -30,10 +30,10 @@ from adaptpipe.executor.measuring.emulation import (
     WARM_UP,
     Way,
     emulate,
-    makespan_s,
     mean_message_s,
     message_seconds,
 )
+from adaptpipe.executor.report import makespan_s
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, simulate
 from adaptpipe.solver.core.problem import SECONDS
 

@@ -220,12 +220,6 @@ def with_latency(problem: Problem, seconds: float, seconds_per_tick: float) -> P
     return replace(problem, links=replace(problem.links, latency=latency, bandwidth=None, message=()))
 
 
-def makespan_s(step: Sequence[Sequence[OpRecord]]) -> float:
-    """Seconds from the first start to the last end, of all ranks' ops."""
-    ran = [record for row in step for record in row]
-    return max(record.end_s for record in ran) - min(record.start_s for record in ran)
-
-
 def mean_message_s(placement: Placement, steps: Sequence[Step]) -> float | None:
     """Mean seconds of the messages that a rank waited for; None if there was none."""
     delays = [delay for step in steps for delay in message_delays(placement, step)]
