@@ -85,6 +85,10 @@ class Part:
         Share of the parameters whose gradient W computes; the others' is part of I.
     unit_work
         Floating-point operations of each unit of W, at any one size: whoever runs a W cuts it in this proportion.
+    kind
+        What sort of layer it is: "embedding", "block", "attention", "mlp", "head", …; "" where nobody asks.
+    parameters
+        Number of parameters; 0 where nobody asks.
     """
 
     name: str
@@ -92,6 +96,8 @@ class Part:
     measurements: tuple[Measurement, ...]
     deferred: float = 1.0
     unit_work: tuple[int, ...] = (1,)
+    kind: str = ""
+    parameters: int = 0
 
     @property
     def range_s(self) -> float:
@@ -132,12 +138,15 @@ class Profile:
         Layers or stages, first to last.
     latency_s, bandwidth
         Seconds of an empty message, and bytes per second; bandwidth None: messages cost their latency only.
+    op_s
+        Where the parts are layers: seconds that every op of a stage takes beside those of its layers.
     """
 
     device: str
     parts: tuple[Part, ...]
     latency_s: float
     bandwidth: float | None = None
+    op_s: float = 0.0
 
     def problem(
         self,

@@ -1,0 +1,1 @@
+"""From layers and a cluster to stages: partition, placement and order, chosen together."""
