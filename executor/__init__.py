@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .measuring.profiling import measure, message_reserve
     from .programs.lowering import lower
     from .programs.program import Program
+    from .programs.reserve import reserve_for
     from .report import OpRecord, StepReport
     from .running.emulated import EmulatedPipeline
     from .running.pipeline import Pipeline
@@ -27,6 +28,7 @@ _HOME = {
     "measuring.profiling": ("measure", "message_reserve"),
     "programs.lowering": ("lower",),
     "programs.program": ("Program",),
+    "programs.reserve": ("reserve_for",),
     "report": ("OpRecord", "StepReport"),
     "running.emulated": ("EmulatedPipeline",),
     "running.pipeline": ("Pipeline",),
@@ -52,6 +54,7 @@ __all__ = [
     "lower",
     "measure",
     "message_reserve",
+    "reserve_for",
     "save_checkpoint",
 ]
 

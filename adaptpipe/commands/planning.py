@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from adaptpipe.executor import message_reserve
+from adaptpipe.executor import message_reserve, reserve_for
 from adaptpipe.models import (
     AnyConfig,
     MLPConfig,
@@ -16,7 +16,17 @@ from adaptpipe.models import (
     training_batches,
 )
 from adaptpipe.models.hf import DecoderConfig
-from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Profile, Result, bare_problem, check
+from adaptpipe.solver import (
+    Granularity,
+    InputError,
+    NoAnswerError,
+    Problem,
+    Profile,
+    Result,
+    bare_problem,
+    check,
+    simulate,
+)
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.noise import Noise
@@ -86,6 +96,11 @@ def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
     baseline = find_baseline(spec, free)
     if baseline.timeline is None:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {baseline.reason}")
+    wide = reserve_for(free, baseline.schedule)
+    if wide != reserve:  # its messages need more than the usual windows
+        free = replace(free, memory=replace(free.memory, reserve=wide))
+        baseline = replace(baseline, timeline=simulate(free, baseline.schedule))
+    assert baseline.timeline is not None
     limits: tuple[int | None, ...]
     if spec.memory_limit == "baseline":
         limits = (max(baseline.timeline.peak_memory),) * placement.ranks

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from statistics import fmean
 
 import torch.distributed as dist
@@ -26,6 +25,7 @@ from adaptpipe.solver.floating import FloatingPlan, Runs
 from adaptpipe.solver.heuristics import one_f_one_b
 
 from ..launching.launcher import launch
+from ..programs.reserve import borders
 from ..programs.route import WINDOW
 from ..report import OpRecord
 from ..running.emulated import EmulatedPipeline, check_emulation
@@ -200,16 +200,12 @@ def message_bytes_of(problem: Problem) -> int:
     if problem.links.message:
         largest = max(price(cost, max(problem.sizes)) for cost in problem.links.message)
         return max(1, largest)
-    shares = [MESSAGE_BYTES]
-    for rank, reserve in enumerate(problem.memory.reserve):
-        borders = sum(
-            (here == rank) + (there == rank and here != rank)
-            for row in problem.placement.stages
-            for here, there in pairwise(row)
-        )
-        if reserve and borders:
-            shares.append(reserve // (2 * WINDOW * borders))  # as `message_reserve` counts
-    return max(1, min(shares))
+    shares = [
+        reserve // (2 * WINDOW * len(stages))  # as `message_reserve` counts
+        for reserve, stages in zip(problem.memory.reserve, borders(problem.placement), strict=True)
+        if reserve and stages
+    ]
+    return max(1, min([MESSAGE_BYTES, *shares]))
 
 
 def with_latency(problem: Problem, seconds: float, seconds_per_tick: float) -> Problem:

@@ -6,7 +6,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import product
 from statistics import median
 
 import torch
@@ -27,6 +27,7 @@ from adaptpipe.solver import (
 )
 
 from ..crew import Crew
+from ..programs.reserve import borders
 from ..programs.route import WINDOW
 from ..running.pipeline import Loss, Pipeline
 from ..running.startup import device_of, gather
@@ -163,13 +164,8 @@ def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
     placement
         Stage to rank.
     """
-    reserve = [0] * placement.ranks
-    for row in placement.stages:
-        for stage, (here, there) in enumerate(pairwise(row)):
-            message = max(m.message for m in profile.parts[stage].measurements)
-            for rank in {here, there}:  # one end sends activations and receives gradients, the other the reverse
-                reserve[rank] += 2 * WINDOW * message
-    return tuple(reserve)
+    largest = [max(m.message for m in part.measurements) for part in profile.parts]
+    return tuple(2 * WINDOW * sum(largest[stage] for stage in stages) for stages in borders(placement))
 
 
 def _waves(problem: Problem, turn: int) -> Schedule:

@@ -7,8 +7,10 @@ order of execution (Kahn, "The semantics of a simple language for parallel progr
 do; if it sticks, the ranks that are stuck wait for each other in a circle, which the error names.
 
 Where a rank has a memory limit, its sends do block, once as many of one route are on their way as its window holds. The
-argument stays the same, for room is a message that comes back. Where such windows are what a run sticks at, those that
-are full grow, as buffers do in Parks, "Bounded scheduling of process networks", 1995.
+argument stays the same, for room is a message that comes back. In adaptive execution a rank looks for that room before
+it takes the message that the op needs, so here it does too; a rank that takes it earlier only gives more room. Where
+such windows are what a run sticks at, those that are full grow, as buffers do in Parks, "Bounded scheduling of process
+networks", 1995.
 """
 
 from __future__ import annotations
@@ -133,13 +135,17 @@ def _run_dry(program: Program, limited: Container[int]) -> tuple[list[int] | Non
     windows = {route: WINDOW for route in program.routes if route.source in limited}
     waiting = dict.fromkeys(program.routes, 0)  # messages sent and not taken
     at, done = [0] * len(program.rows), [0] * len(program.rows)
+    sends = {i.op: i.route for i in program.instructions() if isinstance(i, Send)}
     moved = True
+
+    def has_room(route: Route | None) -> bool:
+        return route is None or waiting[route] < WINDOW + windows.get(route, len(program.sizes))
 
     def can_go(rank: int, instruction: Instruction) -> bool:
         op = instruction.op
         match instruction:
             case Receive(_, route):
-                return (route, op.microbatch) in sent
+                return (route, op.microbatch) in sent and has_room(sends.get(op))
             case Run():
                 return all(
                     (row, stage, op.microbatch) in made
@@ -147,7 +153,7 @@ def _run_dry(program: Program, limited: Container[int]) -> tuple[list[int] | Non
                     if program.placement.rank_of(stage, op.microbatch, count) == rank
                 )
             case Send(_, route):
-                return waiting[route] < WINDOW + windows.get(route, len(program.sizes))
+                return has_room(route)
             case Pass():
                 return True
 
@@ -172,7 +178,8 @@ def _run_dry(program: Program, limited: Container[int]) -> tuple[list[int] | Non
         if not moved:
             blocked = (row[place] for place, row in zip(at, program.rows, strict=True) if place < len(row))
             for instruction in blocked:
-                if isinstance(instruction, Send):
-                    windows[instruction.route] += 1
+                full = sends.get(instruction.op)
+                if full is not None and full in windows and not has_room(full):
+                    windows[full] += 1
                     moved = True
     return None if all(at[rank] == len(row) for rank, row in enumerate(program.rows)) else done, windows

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, simulate
-from adaptpipe.solver.evaluate.limits import over_limit
+from adaptpipe.solver.evaluate.limits import in_unit, over_limit
 from adaptpipe.solver.floating import FloatingPlan
 
 from ..programs.lowering import lower
 from ..programs.program import Program
+from ..programs.reserve import widened
 from ..programs.units import finer
 from .memory import MemoryRule
 
@@ -72,13 +73,39 @@ class Plan:
         if memory == "report":
             problem = replace(problem, memory=replace(problem.memory, limit=(None,) * problem.ranks))
         program = lower(problem, schedule)
-        if execution == "adaptive":
-            return cls(problem, schedule, program, FloatingPlan.of(problem, schedule))
-        if problem.limited and (over := over_limit(simulate(problem, schedule))):
-            raise NoAnswerError(over[0].message)
-        return cls(problem, schedule, program, None)
+        wide = widened(problem, program)
+        try:
+            return cls(wide, schedule, program, _floating(wide, schedule, execution))
+        except NoAnswerError as error:
+            if wide != problem:
+                _floating(problem, schedule, execution)  # refused without, too?
+                raise NoAnswerError(f"{error}; {_grown(problem, wide)}") from None
+            raise
 
     @property
     def fingerprint(self) -> str:
         """Hash of everything that ranks must agree on before the first message."""
         return self.program.fingerprint
+
+
+def _floating(problem: Problem, schedule: Schedule, execution: ExecutionMode) -> FloatingPlan | None:
+    """How units may float; refuses what could pass a limit."""
+    if execution == "adaptive":
+        return FloatingPlan.of(problem, schedule)
+    if problem.limited and (over := over_limit(simulate(problem, schedule))):
+        raise NoAnswerError(over[0].message)
+    return None
+
+
+def _grown(problem: Problem, wide: Problem) -> str:
+    """Where a schedule's messages need more than was set aside for them."""
+    unit = problem.memory.unit
+    rank, usual, needed = next(
+        (rank, usual, needed)
+        for rank, (usual, needed) in enumerate(zip(problem.memory.reserve, wide.memory.reserve, strict=True))
+        if needed > usual
+    )
+    return (
+        f"messages of rank {rank} count {in_unit(needed, unit)} of it, because this order has more of them on their "
+        f"way at once than memory.reserve = {in_unit(usual, unit)} holds"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -11,9 +12,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launching.launcher import launch
-from adaptpipe.executor.programs.lowering import lower
-from adaptpipe.executor.programs.program import Pass, Receive, Send
-from adaptpipe.executor.programs.route import WINDOW
+from adaptpipe.executor.programs.reserve import reserve_for
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.solver import Kind, Op, Problem, Schedule, place, simulate
 from adaptpipe.solver.core.problem import Cost
@@ -50,20 +49,6 @@ def late(schedule: Schedule) -> Schedule:
     return replace(schedule, ops=tuple(tuple(sorted(row, key=lambda op: op.kind is Kind.W)) for row in schedule.ops))
 
 
-def reserve_of(problem: Problem, schedule: Schedule, message_bytes: int) -> tuple[int, ...]:
-    """The most that messages of each rank can hold: its windows, and what its own stages may pass on."""
-    program, found = lower(problem, schedule), []
-    for row in program.rows:
-        incoming = {i.route: 0 for i in row if isinstance(i, Receive)}
-        outgoing = {i.route: 0 for i in row if isinstance(i, Send)}
-        passes = sum(isinstance(i, Pass) for i in row)
-        # One beyond the window where another order than the sender's makes a rank wait for a later message.
-        here = sum(min(len(program.orders[route]), 2 * WINDOW + len(schedule.sizes)) for route in incoming)
-        there = sum(program.windows.get(route, len(program.orders[route])) for route in outgoing)
-        found.append((here + there + passes) * message_bytes)
-    return tuple(found)
-
-
 def limited(problem: Problem, schedule: Schedule, tightness: Sequence[float], message_bytes: int) -> Problem:
     """Limits between the least that adaptive execution accepts (tightness 1) and what the schedule holds (0)."""
     least, most = (simulate(problem, each).peak_memory for each in (eager(schedule), schedule))
@@ -71,8 +56,10 @@ def limited(problem: Problem, schedule: Schedule, tightness: Sequence[float], me
         round(low + (max(low, high) - low) * (1 - share))
         for low, high, share in zip(least, most, tightness, strict=True)
     )
-    bare = replace(problem, memory=replace(problem.memory, limit=limits, reserve=(0,) * problem.ranks))
-    reserve = reserve_of(bare, schedule, message_bytes)
+    ranks, stages = problem.ranks, problem.placement.stage_count
+    links = replace(problem.links, bandwidth=((1e12,) * ranks,) * ranks, message=(message_bytes,) * stages)
+    bare = replace(problem, links=links, memory=replace(problem.memory, limit=limits, reserve=(1,) * ranks))
+    reserve = reserve_for(bare, schedule)
     return replace(
         bare,
         memory=replace(
@@ -109,9 +96,11 @@ def assert_within(problem: Problem, rank: int, peak_bytes: int, message_bytes: i
 def test_the_limit_is_never_passed_in_emulated_runs(ranks: int) -> None:
     """The published policy runs F past the limit where weight gradients cannot make room."""
     todo = drawn(cases(ranks), 30, ranks)
-    looped = place("loop", ranks, 2)
-    deep = stage_by_stage(looped, 12)  # whose sends would wait for each other with the usual windows
-    todo.append(jobs.Limited(limited(problem_for(looped, (1,) * 12), deep, (0.0,) * ranks, 64), deep, "adaptive", None))
+    for per_rank, count in ((2, 12), (4, 24)):
+        looped = place("loop", ranks, per_rank)
+        deep = stage_by_stage(looped, count)  # whose sends would wait for each other with the usual windows
+        within = limited(problem_for(looped, (1,) * count), deep, (0.0,) * ranks, 64)
+        todo.append(jobs.Limited(within, deep, "adaptive", NOISES[1]))
     tight = sum(
         limit is not None and peak > limit
         for case in todo
@@ -204,7 +193,10 @@ def test_the_account_is_what_torch_allocates() -> None:
 
 
 def test_schedules_that_could_pass_the_limit_are_refused() -> None:
-    """At load, on every rank, with rank and op; a fixed order also where only its own W's come too late."""
+    """At load, on every rank, with rank and op; a fixed order also where only its own W's come too late.
+
+    Messages beyond the usual windows, which a step then failed of, are seen at load too.
+    """
     problem = Problem.from_dict(
         {
             "pipeline": {"ranks": 2},
@@ -218,15 +210,30 @@ def test_schedules_that_could_pass_the_limit_are_refused() -> None:
     deep = Schedule.parse(problem.placement, (1,) * 3, [first, second])
     late = Schedule.parse(problem.placement, (1,) * 3, [[*first[:2], *first[3:5], "0F2", *first[5:]], second])
     tight = replace(problem, memory=replace(problem.memory, limit=(28, 17)))
+    looped = place("loop", 2, 3)
+    waves = stage_by_stage(looped, 40)
+    wide = replace(
+        problem_for(looped, (1,) * 40),
+        memory=replace(problem.memory, activation=(10,) * 6, retained=(4,) * 6, static=(0,) * 6),
+    )
+    usual = replace(wide, memory=replace(wide.memory, reserve=(1280, 1280), limit=(2480, 2480)))
     cases = [
         jobs.Limited(problem, deep, "adaptive", None),
         jobs.Limited(tight, late, "static", None),
         jobs.Limited(tight, late, "adaptive", None),
+        jobs.Limited(usual, waves, "adaptive", None),
+        jobs.Limited(usual, waves, "static", None),
     ]
     for messages in launch(jobs.refusals, 2, cases, threads=1):
         assert messages[0].startswith("NoAnswerError: rank 0: 0F2 brings the memory to 30 B, above the limit of 28 B")
         assert messages[1].startswith("NoAnswerError: rank 1, position 4: 1F2 brings the memory to 18 B")
         assert messages[2] == "no error"
+        for message in messages[3:]:
+            assert re.match(
+                r"NoAnswerError: rank 0.*above the limit of 2480 B.*; messages of rank 0 count \d+ B of it, because "
+                "this order has more of them on their way at once than memory.reserve = 1280 B holds",
+                message,
+            )
 
 
 def test_a_model_that_holds_more_than_planned_is_stopped() -> None:
