@@ -42,6 +42,12 @@ class Measurement:
         Seconds of each unit of W, run apart; empty where W was not cut.
     unit_bytes
         Bytes that each unit frees, `retained` in sum; empty where W was not cut.
+    transient
+        The most bytes that one of its ops holds for itself while it runs, beyond the larger of what is held before and
+        after it; 0 where nobody looked.
+    spread
+        Of F, I, W and B, how far the middle half of the repeats spreads, relative to the median; empty where nothing
+        was repeated.
     """
 
     size: int
@@ -54,6 +60,8 @@ class Measurement:
     message: int
     unit_s: tuple[float, ...] = ()
     unit_bytes: tuple[int, ...] = ()
+    transient: int = 0
+    spread: tuple[float, ...] = ()
 
     @property
     def range_s(self) -> float:
@@ -89,6 +97,9 @@ class Part:
         What sort of layer it is: "embedding", "block", "attention", "mlp", "head", …; "" where nobody asks.
     parameters
         Number of parameters; 0 where nobody asks.
+    scatter
+        Where several equal layers were measured and share their figures: how far the time of one of them, all its ops
+        together, lies from the others' median at most, relative to that.
     """
 
     name: str
@@ -98,6 +109,7 @@ class Part:
     unit_work: tuple[int, ...] = (1,)
     kind: str = ""
     parameters: int = 0
+    scatter: float = 0.0
 
     @property
     def range_s(self) -> float:
