@@ -268,7 +268,7 @@ def problem_to_spec(problem: Problem) -> ProblemSpec:
             backward_input=_out(problem.backward_input),
             weight_units=[_out(units) for units in problem.weight_units],
             backward=None if problem.backward is None else _out(problem.backward),
-            overhead=list(problem.overhead),
+            overhead=list(problem.overhead) or [0] * problem.stages,
         ),
         memory=MemorySpec(
             unit=unit,
