@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adaptpipe.solver import InputError
 from adaptpipe.solver.core.cluster import Cluster
@@ -113,6 +113,34 @@ class Fleet:
         return self.between or Link(
             max(each.between_latency_s for each in ends), min(each.between * each.achieved.between for each in ends)
         )
+
+    def resized(self, count: int) -> Fleet:
+        """The first of the devices; or more of them, where all are equal.
+
+        Raises
+        ------
+        InputError
+            When there are too few to tell what a further one would be.
+
+        Examples
+        --------
+        >>> len(fleet("h100x8").resized(64).members)
+        64
+        """
+        more = count - len(self.members)
+        if more > 0 and (self.links is not None or len(set(self.members)) > 1):
+            raise InputError(
+                f"cluster {self.name}: has {len(self.members)} devices, and {count} are asked for; list them in a file"
+            )
+        rows = None if self.links is None else tuple(row[:count] for row in self.links[:count])
+        return replace(self, members=(*self.members[:count], *self.members[:1] * more), links=rows)
+
+    def with_memory(self, memory: int) -> Fleet:
+        """The same devices with so many bytes of memory each, of which their reserve comes off."""
+        members = tuple(
+            replace(member, device=replace(member.device, memory=memory), limit=None) for member in self.members
+        )
+        return replace(self, members=members)
 
     def ranks(self, tp: int = 1, dp: int = 1) -> int:
         """Ranks of a pipeline.

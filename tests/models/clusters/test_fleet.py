@@ -55,6 +55,20 @@ def test_links_of_ones_own() -> None:
     assert wire(replace(made, links=rows), 2, 1) == (0.0, 1e9 + 21)
 
 
+def test_fewer_and_more_devices() -> None:
+    rows = tuple(tuple(Link(0.0, 1e9 + 10 * a + b) for b in range(4)) for a in range(4))
+    made = replace(fleet("h100x4"), links=rows)
+    assert wire(made.resized(2), 1, 0) == (0.0, 1e9 + 10)
+    assert len(fleet("h100x4").resized(12).members) == 12
+    with pytest.raises(InputError, match="cluster h100x4: has 4 devices, and 5 are asked for; list them in a file"):
+        made.resized(5)
+
+
+def test_other_memory() -> None:
+    made = Fleet("x", (Member(DEVICES["h100"], limit=5), Member(DEVICES["h100"])))
+    assert {member.usable for member in made.with_memory(141 * 10**9).members} == {DEVICES["h200"].usable}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
