@@ -1,0 +1,281 @@
+"""Dimensions of models from their config.json, read as data: nothing is imported, downloaded or run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from adaptpipe.solver import InputError
+from adaptpipe.solver.files.reading import read_data
+
+from .architecture import Architecture, Experts, Latent, Vision
+
+
+class Keys:
+    """What is in a config.json, or in a table of it, with messages that name the place."""
+
+    def __init__(self, data: Mapping[str, object], place: str) -> None:
+        self.data = data
+        self.place = place
+
+    def count(self, key: str, *others: str, default: int | None = None) -> int:
+        """A whole number, under the first of the names that is there."""
+        for name in (key, *others):
+            value = self.data.get(name)
+            if value is not None:
+                if isinstance(value, bool) or not isinstance(value, int):
+                    raise InputError(f"{self.place}: {name} = {value!r}: must be a whole number")
+                return value
+        if default is None:
+            kind = self.data.get("model_type")
+            close = get_close_matches(key, self.data, 1)
+            hint = f"did you mean {key} by {close[0]}? " if close else ""
+            raise InputError(f"{self.place}: {key}: missing; {hint}a model of type {kind} needs it; add {key}")
+        return default
+
+    def optional(self, key: str) -> int | None:
+        """A whole number, or None where it is null or missing."""
+        return None if self.data.get(key) is None else self.count(key)
+
+    def switch(self, key: str, default: bool) -> bool:
+        """True or false."""
+        value = self.data.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise InputError(f"{self.place}: {key} = {value!r}: must be true or false")
+        return value
+
+    def table(self, key: str) -> Keys | None:
+        """A table within, or None where there is none."""
+        value = self.data.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise InputError(f"{self.place}: {key}: must be a table of keys")
+        return Keys(value, f"{self.place}: {key}")
+
+    def listed(self, key: str) -> list[object]:
+        """A list; empty where there is none."""
+        value = self.data.get(key) or []
+        if not isinstance(value, list):
+            raise InputError(f"{self.place}: {key} = {value!r}: must be a list")
+        return value
+
+
+Reader = Callable[[Keys], dict[str, Any]]
+
+
+def read_config(path: str | Path, name: str = "") -> Architecture:
+    """Dimensions of a model from its config.json.
+
+    Parameters
+    ----------
+    path
+        The file, or the folder that holds it.
+    name
+        For people; left out: the name of the file's folder.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, its `model_type` is unknown, or a key is missing or wrong.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    return from_config(read_data(file), name or file.resolve().parent.name, str(file))
+
+
+def from_config(data: Mapping[str, object], name: str, place: str | None = None) -> Architecture:
+    """Dimensions of a model from what is in its config.json.
+
+    Raises
+    ------
+    InputError
+        When its `model_type` is unknown, or a key is missing or wrong.
+
+    Examples
+    --------
+    >>> keys = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12}
+    >>> from_config({**keys, "vocab_size": 50257, "n_positions": 1024}, "gpt2").ffn
+    3072
+    """
+    where = place or name
+    kind = data.get("model_type")
+    reader = READERS.get(kind) if isinstance(kind, str) else None
+    if reader is None:
+        close = get_close_matches(str(kind), READERS, 1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"{where}: model_type = {kind!r}: not known; {hint}known are {', '.join(READERS)}")
+    try:
+        return Architecture(name, **reader(Keys(data, where)))
+    except InputError as error:
+        raise InputError(str(error) if str(error).startswith(where) else f"{where}: {error}") from None
+
+
+def _rotary(keys: Keys) -> dict[str, Any]:
+    """What Llama and its relatives have in common."""
+    hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
+    if "head_dim" not in keys.data and heads and hidden % heads:
+        raise InputError(f"{keys.place}: hidden_size = {hidden}: not a multiple of num_attention_heads = {heads}")
+    return {
+        "layers": keys.count("num_hidden_layers"),
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": keys.count("num_key_value_heads", default=heads),
+        "head_size": keys.count("head_dim", default=hidden // max(1, heads)),
+        "ffn": keys.count("intermediate_size"),
+        "vocab": keys.count("vocab_size"),
+        "tied": keys.switch("tie_word_embeddings", False),
+    }
+
+
+def _llama(keys: Keys) -> dict[str, Any]:
+    bias = keys.switch("attention_bias", False)
+    return _rotary(keys) | {"qkv_bias": bias, "output_bias": bias, "mlp_bias": keys.switch("mlp_bias", False)}
+
+
+def _mistral(keys: Keys) -> dict[str, Any]:
+    return _rotary(keys) | {"window": keys.optional("sliding_window")}
+
+
+def _mixtral(keys: Keys) -> dict[str, Any]:
+    base = _mistral(keys)
+    return base | {
+        "experts": Experts(keys.count("num_local_experts"), keys.count("num_experts_per_tok"), base["ffn"]),
+    }
+
+
+def _qwen2(keys: Keys) -> dict[str, Any]:
+    return _rotary(keys) | {"qkv_bias": True}
+
+
+def _qwen_experts(keys: Keys, shared: int) -> dict[str, Any]:
+    if keys.listed("mlp_only_layers"):
+        raise InputError(f"{keys.place}: mlp_only_layers: must be empty; blocks without experts cannot be listed")
+    return {
+        "experts": Experts(
+            keys.count("num_experts"),
+            keys.count("num_experts_per_tok"),
+            keys.count("moe_intermediate_size"),
+            shared=shared,
+            shared_gate=bool(shared),
+            every=keys.count("decoder_sparse_step", default=1),
+        )
+    }
+
+
+def _qwen2_moe(keys: Keys) -> dict[str, Any]:
+    return _qwen2(keys) | _qwen_experts(keys, keys.count("shared_expert_intermediate_size"))
+
+
+def _qwen3(keys: Keys) -> dict[str, Any]:
+    return _llama(keys) | {"qk_norm": True}
+
+
+def _qwen3_moe(keys: Keys) -> dict[str, Any]:
+    return _qwen3(keys) | _qwen_experts(keys, 0)
+
+
+def _gemma(keys: Keys) -> dict[str, Any]:
+    return _llama(keys) | {"tied": keys.switch("tie_word_embeddings", True)}
+
+
+def _gemma2(keys: Keys) -> dict[str, Any]:
+    return _gemma(keys) | {
+        "post_norms": True,
+        "window": keys.count("sliding_window", default=4096),
+        "window_every": 2,
+    }
+
+
+def _gpt2(keys: Keys) -> dict[str, Any]:
+    width, heads = keys.count("n_embd"), keys.count("n_head")
+    if width % max(1, heads):
+        raise InputError(f"{keys.place}: n_embd = {width}: not a multiple of n_head = {heads}")
+    return {
+        "layers": keys.count("n_layer"),
+        "hidden": width,
+        "heads": heads,
+        "kv_heads": heads,
+        "head_size": width // max(1, heads),
+        "ffn": keys.count("n_inner", default=4 * width),
+        "vocab": keys.count("vocab_size"),
+        "gated": False,
+        "tied": keys.switch("tie_word_embeddings", True),
+        "layer_norm": True,
+        "qkv_bias": True,
+        "output_bias": True,
+        "mlp_bias": True,
+        "positions": keys.count("n_positions", "max_position_embeddings"),
+    }
+
+
+def _deepseek_v2(keys: Keys) -> dict[str, Any]:
+    plain, rotary = keys.count("qk_nope_head_dim"), keys.count("qk_rope_head_dim")
+    base = _rotary(Keys({**keys.data, "head_dim": plain + rotary}, keys.place))
+    one = keys.count("moe_intermediate_size")
+    bias = keys.switch("attention_bias", False)
+    return base | {
+        "qkv_bias": bias,
+        "output_bias": bias,
+        "latent": Latent(
+            keys.optional("q_lora_rank"), keys.count("kv_lora_rank"), plain, rotary, keys.count("v_head_dim")
+        ),
+        "experts": Experts(
+            keys.count("n_routed_experts"),
+            keys.count("num_experts_per_tok"),
+            one,
+            shared=one * keys.count("n_shared_experts", default=0),
+            first_dense=keys.count("first_k_dense_replace", default=0),
+            every=keys.count("moe_layer_freq", default=1),
+        ),
+    }
+
+
+def _deepseek_v3(keys: Keys) -> dict[str, Any]:
+    base = _deepseek_v2(keys)
+    return base | {
+        "experts": replace(base["experts"], bias=True),
+        "mtp": keys.count("num_nextn_predict_layers", default=0),
+    }
+
+
+def _qwen2_vl(keys: Keys) -> dict[str, Any]:
+    tower = keys.table("vision_config")
+    if tower is None:
+        raise InputError(f"{keys.place}: vision_config: missing; a model of type qwen2_vl needs it")
+    width = tower.count("embed_dim")
+    side = tower.count("patch_size", default=14)
+    patch = tower.count("in_channels", "in_chans", default=3) * tower.count("temporal_patch_size", default=2) * side**2
+    vision = Vision(
+        tower.count("depth"),
+        width,
+        tower.count("num_heads"),
+        width * tower.count("mlp_ratio", default=4),
+        patch,
+        merged=tower.count("spatial_merge_size", default=2) ** 2,
+    )
+    return _qwen2(keys.table("text_config") or keys) | {"vision": vision}
+
+
+READERS: dict[str, Reader] = {
+    "llama": _llama,
+    "mistral": _mistral,
+    "mixtral": _mixtral,
+    "qwen2": _qwen2,
+    "qwen2_moe": _qwen2_moe,
+    "qwen2_vl": _qwen2_vl,
+    "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe,
+    "gemma": _gemma,
+    "gemma2": _gemma2,
+    "gpt2": _gpt2,
+    "deepseek_v2": _deepseek_v2,
+    "deepseek_v3": _deepseek_v3,
+}
+"""How to read a config.json, by its `model_type`."""
