@@ -4,6 +4,9 @@
 2401.10241). `published.json` lists the papers' bubble rates: of the span, the longest time any one rank is between its
 first start and its last end. The other names say placement, model, ranks, micro-batches, and the memory as a multiple
 of 1F1B's. `make.py` writes the files, and holds the numbers' sources.
+
+`workloads.json` holds models and clusters to plan for, layer by layer, on an assumed H100; only the 6.2B model's times
+(the zero-bubble papers') and the kernels of the DeepSeek-V3-like one (its public trace) are measured.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from adaptpipe.solver.core.problem import Problem
 
 HERE = Path(__file__).parent
 """Where the files are."""
+
+WORKLOADS = HERE / "workloads.json"
+"""The file of workloads, for `load_workload`."""
 
 
 class Published(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
