@@ -1,0 +1,200 @@
+"""A lower bound over every split, placement, division of the batch and order. Proofs are in docs/planning-bounds.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product
+from math import ceil, floor, prod
+
+import numpy as np
+
+from ..core.fit import exact
+from ..core.schedule import Array
+from .packing import Items, items
+from .stage_table import FAR, StageTable
+from .workload import PER_TICK, Workload
+
+RESOLUTION = 100_000
+"""The last steps of the search for the bound are left out: it may be lower than what is proven by one part in this."""
+
+MOST_FILLS = 3000
+"""Where ranks are of so many classes that there are more numbers of them than this, layers are not packed whole."""
+
+
+def lower_bound(workload: Workload) -> int:
+    """Ticks of one step that no plan gets below: whatever layers form a stage, wherever stages live, however the batch
+    is divided into the workload's sizes, and in whatever order the ops run.
+
+    Where no plan fits into memory the bound means nothing; ask `need.why_not`.
+
+    Examples
+    --------
+    >>> from ..core.cluster import uniform_cluster
+    >>> from ..core.profile import Measurement, Part, Profile
+    >>> layers = [Part("", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 0, 0, 0),)) for _ in range(5)]
+    >>> workload = Workload("", Profile("", tuple(layers), 0.0), uniform_cluster("", 2, None, 0.0, 1e9), 8, (1,))
+    >>> lower_bound(workload)
+    72000
+    """
+    bounds = [division_bound(workload, division) for division in workload.divisions]
+    return min((bound for bound in bounds if bound is not None), default=0)
+
+
+def division_bound(workload: Workload, division: Sequence[int]) -> int | None:
+    """The same where the division of the batch is given; None where memory surely has no room for any plan of it."""
+    layers = _Layers(StageTable(workload, tuple(division)))
+    packed = layers.packed()
+    return None if packed is None else max(layers.chain(), layers.area(), layers.memory_time(), packed)
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Layers of a workload for one division, in nanoseconds at speed 1."""
+
+    table: StageTable
+
+    @property
+    def workload(self) -> Workload:
+        return self.table.workload
+
+    @cached_property
+    def op(self) -> int:
+        """Nanoseconds of what an op takes beside its layers."""
+        return self.workload.prices(self.table.largest).op
+
+    @cached_property
+    def work(self) -> Array:
+        """Of each layer for the whole batch, every backward in the cheaper way; shape (L,)."""
+        total = np.zeros(self.workload.layers, dtype=np.int64)
+        for size, count in self.table.sizes.items():
+            prices = self.workload.prices(size)
+            split = prices.backward_input + prices.backward_weight
+            total += count * (prices.forward + np.minimum(split, prices.backward))
+        return total
+
+    @cached_property
+    def ops(self) -> int:
+        """Of the F and backwards of one stage for the whole batch, beside its layers."""
+        return 2 * self.op * len(self.table.division)
+
+    @cached_property
+    def hop(self) -> int:
+        """The least ticks of a message between two ranks."""
+        cluster, ranks = self.workload.cluster, range(self.workload.ranks)
+        if self.workload.ranks == 1:
+            return 0
+        message = min(int(self.workload.prices(size).message[:-1].min()) for size in self.table.sizes)
+        return min(
+            ceil(exact(cluster.latency_s[r][q]) * 10**6) + ceil(message / exact(cluster.bandwidth[r][q]) * 10**6)
+            for r in ranks
+            for q in ranks
+            if r != q
+        )
+
+    @cached_property
+    def forward(self) -> Array:
+        """F of each layer for the cheapest micro-batch, shape (L,)."""
+        return np.asarray(np.min([self.workload.prices(size).forward for size in self.table.sizes], axis=0))
+
+    def head(self, speeds: Sequence[float]) -> int:
+        """Ticks before which a rank cannot start if ranks of these speeds hold layers before its first one.
+
+        Each of them holds a layer before it at least, and the micro-batch passes on between them. All layers before it
+        cost what they do at the highest of these speeds, and each rank adds what a layer costs more at its own: the
+        slowest one for the cheapest layer of all.
+        """
+        if not speeds:
+            return 0
+        top = exact(max(speeds))
+        time = (int(self.forward[: len(speeds)].sum()) + self.op * len(speeds)) / top
+        slower = sorted((1 / exact(speed) - 1 / top for speed in speeds), reverse=True)
+        time += sum(more * (int(least) + self.op) for more, least in zip(slower, sorted(self.forward), strict=False))
+        return ceil(time / PER_TICK) + len(speeds) * self.hop
+
+    def chain(self) -> int:
+        """The way of one micro-batch there and back, and the rest of the last backward, at the fastest speed."""
+        ranks, best = self.workload.ranks, 0
+        for size in self.table.sizes:
+            prices = self.workload.prices(size)
+            passed = np.minimum(prices.backward_input, prices.backward)
+            whole = np.minimum(prices.backward_input + prices.backward_weight, prices.backward)
+            way = int((prices.forward + passed).sum()) + 2 * self.op * ranks + max(0, int((whole - passed)[0]))
+            best = max(best, ceil(way / (PER_TICK * exact(self.table.speeds[-1]))) + 2 * (ranks - 1) * self.hop)
+        return best
+
+    def area(self) -> int:
+        """All work, and what ranks idle before they can start, over all speeds."""
+        speeds = sorted(self.workload.cluster.speed, reverse=True)
+        idle = sum(exact(speed) * self.head(speeds[:k]) for k, speed in enumerate(speeds))
+        work = Fraction(int(self.work.sum()) + self.ops * len(speeds), PER_TICK)
+        return ceil((work + idle) / sum(map(exact, speeds)))
+
+    def memory_time(self) -> int:
+        """A layer holds its activations from its F until its backward; all ranks together have so much room."""
+        limits = [limit for limit in self.workload.cluster.memory if limit is not None]
+        if len(limits) < self.workload.ranks:
+            return 0
+        room = sum(limits) - int(self.workload.static.sum()) + sum(tie.static for tie in self.workload.ties)
+        held = 0.0
+        for size, count in self.table.sizes.items():
+            prices = self.workload.prices(size)
+            both = prices.forward + np.minimum(prices.backward_input, prices.backward)
+            way = np.cumsum(both[::-1])[::-1] / (PER_TICK * self.table.speeds[-1])
+            held += count * float((prices.activation * way).sum())
+        return floor(held / room * (1 - 1e-9)) if room > 0 else 0  # not above it by what floats lose
+
+    def packed(self) -> int | None:
+        """The least time in which all layers find a rank, whole: a rank that starts k-th starts no sooner than k layers
+        and messages allow, and holds one micro-batch of its layers at least. None where there is none."""
+        if prod(n + 1 for n in self.classes[1]) > MOST_FILLS:
+            return 0
+        found = items(np.stack([self.work, self.need], axis=1))
+        high = max(0, self.area())
+        if not self._fits(found, FAR):
+            return None
+        low, width = high - 1, 1
+        while not self._fits(found, high):
+            low, high, width = high, high + width, 2 * width
+        while high - low > max(1, low // RESOLUTION):
+            middle = (low + high) // 2
+            if self._fits(found, middle):
+                high = middle
+            else:
+                low = middle
+        return low + 1
+
+    @cached_property
+    def need(self) -> Array:
+        """Bytes of each layer that its rank holds at least, shape (L,)."""
+        total = self.workload.static + self.workload.prices(self.table.largest).activation
+        for tie in self.workload.ties:
+            total[tie.layers[1]] -= tie.static
+        return total
+
+    def _fits(self, found: Items, time: int) -> bool:
+        kinds, bins = self.classes
+        room = [
+            [((time - head) * PER_TICK * exact(speed) - self.ops, limit) for speed, limit in kinds]
+            for head in self.heads
+        ]
+        return found.fit(np.array([[[min(FAR, int(x // 1)) for x in each] for each in row] for row in room]), bins)
+
+    @cached_property
+    def heads(self) -> tuple[int, ...]:
+        """Earliest start of a rank after ranks of each class, by their numbers, the first class counting fastest."""
+        kinds, bins = self.classes
+        found = []
+        for used in product(*(range(n + 1) for n in reversed(bins))):
+            before = [kind[0] for kind, n in zip(kinds, reversed(used), strict=True) for _ in range(n)]
+            found.append(self.head(before))
+        return tuple(found)
+
+    @cached_property
+    def classes(self) -> tuple[tuple[tuple[float, int], ...], tuple[int, ...]]:
+        """Speed and room of the ranks, alike ones together, and how many there are of each."""
+        each = [(speed, self.table.room(rank)) for rank, speed in enumerate(self.workload.cluster.speed)]
+        kinds = tuple(sorted(set(each), reverse=True))
+        return kinds, tuple(each.count(kind) for kind in kinds)

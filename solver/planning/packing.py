@@ -1,0 +1,79 @@
+"""Layers as items of a few types, to be packed whole into ranks: a relaxation of every split and placement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.schedule import Array
+from .packing_kernel import packs
+
+MOST_STATES = 2000
+"""Types are merged until there are no more numbers of placed items than this."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Items of a few types, the most frequent type first.
+
+    Parameters
+    ----------
+    weight
+        Of an item of each type in each resource, shape (K, R).
+    count
+        Items of each type, shape (K,).
+    merged
+        Whether types were merged: items then weigh no more than they did, and what packs may not pack in truth.
+    """
+
+    weight: Array
+    count: Array
+    merged: bool
+
+    def fit(self, room: Array, bins: Sequence[int]) -> bool:
+        """Whether all find a place in bins with this room; see `packing_kernel.packs`."""
+        return bool(packs(self.weight, self.count, np.asarray(room, dtype=np.int64), np.array(bins, dtype=np.int64)))
+
+
+def items(weight: Array, most_states: int = MOST_STATES) -> Items:
+    """Items by type, from the weight of each in each resource, shape (L, R).
+
+    Where there are too many types, those are merged that lose least by it, in parts of the sum of each resource: a
+    merged type weighs what the lighter one does.
+
+    Examples
+    --------
+    >>> found = items(np.array([[1], [5], [5], [5], [9]]))
+    >>> found.weight.tolist(), found.count.tolist(), found.merged
+    ([[5], [1], [9]], [3, 1, 1], False)
+    """
+    kinds, numbers = np.unique(np.asarray(weight, dtype=np.int64), axis=0, return_counts=True)
+    types = [(row.copy(), int(n)) for row, n in zip(kinds, numbers, strict=True)]
+    scale = 1.0 / np.maximum(1, np.asarray(weight, dtype=np.float64).sum(axis=0))
+    merged = False
+    while _states([n for _, n in types]) > most_states:
+        merged = True
+        types.sort(key=lambda kind: tuple(kind[0]))
+        best = None
+        for i in range(len(types)):
+            for j in range(i + 1, len(types)):
+                low = np.minimum(types[i][0], types[j][0])
+                lost = sum(n * float(((row - low) * scale).max()) for row, n in (types[i], types[j]))
+                if best is None or lost < best[0]:
+                    best = lost, i, j, low
+        assert best is not None, "one type has one state"
+        _, i, j, low = best
+        types[i] = (low, types[i][1] + types[j][1])
+        del types[j]
+    types.sort(key=lambda kind: -kind[1])
+    return Items(np.array([row for row, _ in types]), np.array([n for _, n in types], dtype=np.int64), merged)
+
+
+def _states(counts: Sequence[int]) -> int:
+    """Numbers of placed items of all types but the most frequent."""
+    found = 1
+    for n in sorted(counts)[:-1]:
+        found *= n + 1
+    return found

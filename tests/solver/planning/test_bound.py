@@ -1,0 +1,58 @@
+"""The bound over every plan: never above one."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptpipe.solver.bounds import infeasible
+from adaptpipe.solver.core.placement import Placement
+from adaptpipe.solver.evaluate.simulate import simulate
+from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.heuristics.one_by_one import one_by_one
+from adaptpipe.solver.planning.bound import division_bound, lower_bound
+from adaptpipe.solver.planning.workload import Split, Workload, split_of
+from tests.solver.planning.shapes import workload, workloads
+
+BLOCK = (2.0, 3.0, 1.0, 1, 1, 1)
+
+
+@st.composite
+def splits_of(draw: st.DrawFn, work: Workload) -> tuple[Split, Placement]:
+    """A split of a workload, and a placement of its stages."""
+    stages = draw(st.integers(work.ranks, work.layers))
+    cuts = sorted(draw(st.permutations(range(1, work.layers)))[: stages - 1])
+    more = draw(st.lists(st.integers(0, work.ranks - 1), min_size=stages - work.ranks, max_size=stages - work.ranks))
+    row = draw(st.permutations([*range(work.ranks), *more]))
+    return split_of([0, *cuts, work.layers]), Placement(work.ranks, (tuple(row),))
+
+
+@settings(max_examples=150)
+@given(workloads(max_layers=9, max_ranks=4, max_samples=6), st.data())
+def test_no_schedule_is_below_the_bound(work: Workload, data: st.DataObject) -> None:
+    split, placement = data.draw(splits_of(work))
+    division = data.draw(st.sampled_from(work.divisions))
+    problem = work.problem(split, placement, division)
+    if infeasible(problem, division):
+        return
+    bound = division_bound(work, division)
+    assert bound is not None
+    assert lower_bound(work) <= bound
+    start = one_by_one(problem, division)
+    assert bound <= simulate(problem, start).makespan
+    better = greedy(problem, deadline=0.0)
+    if better is not None:
+        other = division_bound(work, better.sizes)
+        assert other is not None
+        assert other <= simulate(problem, better).makespan
+
+
+def test_layers_stay_whole() -> None:
+    """7 layers on 2 ranks: one rank has 4, whatever the order."""
+    work = workload([BLOCK] * 7, 2, 100)
+    assert lower_bound(work) >= 100 * 4 * 6 > 100 * 7 * 6 // 2
+
+
+def test_ranks_start_one_after_another() -> None:
+    work = workload([BLOCK] * 8, 4, 10, latency=5.0)
+    assert lower_bound(work) >= 10 * 2 * 6 + 3 * (2 + 5)
