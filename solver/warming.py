@@ -19,10 +19,11 @@ def is_warm() -> bool:
     from .bounds.label_kernel import step
     from .evaluate.kernel import earliest
     from .heuristics.greedy_kernel import run
+    from .planning.search.kernel import climb, level
     from .robust.kernel import settle
     from .sizes.resize_kernel import anneal as resize
 
-    entries: tuple[Any, ...] = (earliest, run, anneal, cheapest, step, step_back, expand, settle, resize)
+    entries: tuple[Any, ...] = (earliest, run, anneal, cheapest, step, step_back, expand, settle, resize, level, climb)
     return all(any(Path(each.stats.cache_path).glob(f"*.{each.__name__}-*.nbi")) for each in entries)
 
 
@@ -34,6 +35,7 @@ def warm_up() -> None:
     from .bounds.tight import tight_bound
     from .evaluate.noise import Noise
     from .heuristics.greedy import greedy
+    from .planning.search.warming import warm_up as warm_up_planning
     from .robust import robust
     from .sizes import resize
 
@@ -46,6 +48,7 @@ def warm_up() -> None:
     tight_bound(problem, sizes, deadline=far, known=10**6)
     beam(problem, sizes, width=10, deadline=far)
     robust(problem, start, "makespan", Noise(), iterations=10)
+    warm_up_planning()
     resize(several, replace(start, sizes=several.default_sizes()), iterations=10)
 
 

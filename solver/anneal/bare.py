@@ -9,7 +9,7 @@ from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-_BARE: dict[str, Any] = {"cache": True, "_nrt": False}
+_BARE: dict[str, Any] = {"cache": True, "nogil": True, "_nrt": False}
 _INNER: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 

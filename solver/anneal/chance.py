@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from .bare import inner
 
-# Compiled with bare.py 221046b1
+# Compiled with bare.py 8636d929
 
 Words = npt.NDArray[np.uint64]
 

@@ -7,8 +7,8 @@ from .bare import inner
 from .clock import head_of, tail_of
 
 # Compiled with arrays.py f068824a
-# Compiled with bare.py 221046b1
-# Compiled with clock.py 0c1efca8
+# Compiled with bare.py 8636d929
+# Compiled with clock.py 8beebac7
 
 
 @inner

@@ -6,7 +6,7 @@ from .arrays import Now, Ops, Work
 from .bare import inner
 
 # Compiled with arrays.py f068824a
-# Compiled with bare.py 221046b1
+# Compiled with bare.py 8636d929
 
 
 @inner

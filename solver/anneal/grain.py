@@ -8,9 +8,9 @@ from .chance import Words, below
 from .pieces import FUSE, MERGE, NONE, SHIFT, SPLIT, UNFUSE, cut, save, turn_fused, turn_split, whole_of
 
 # Compiled with arrays.py f068824a
-# Compiled with bare.py 221046b1
-# Compiled with chance.py f17f7c7d
-# Compiled with pieces.py 3600f640
+# Compiled with bare.py 8636d929
+# Compiled with chance.py 55b96f21
+# Compiled with pieces.py 67154a81
 
 
 @inner

@@ -16,14 +16,14 @@ from .pieces import NONE, OP, keep, restore, settle
 from .reorder import reorder
 
 # Compiled with arrays.py f068824a
-# Compiled with bare.py 221046b1
-# Compiled with chance.py f17f7c7d
-# Compiled with clock.py 0c1efca8
-# Compiled with correct.py 1e3eb67d
-# Compiled with estimate.py a1f14936
-# Compiled with grain.py 23a727e2
-# Compiled with pieces.py 3600f640
-# Compiled with reorder.py 757410fb
+# Compiled with bare.py 8636d929
+# Compiled with chance.py 55b96f21
+# Compiled with clock.py 8beebac7
+# Compiled with correct.py e6740dfd
+# Compiled with estimate.py fb8d3561
+# Compiled with grain.py 28d36696
+# Compiled with pieces.py 67154a81
+# Compiled with reorder.py a3987cf3
 
 PROPOSED, ESTIMATED, ACCEPTED, UNDONE, CORRECTED, BY_KIND = range(6)
 COUNTERS = 11

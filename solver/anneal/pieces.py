@@ -13,7 +13,7 @@ from .arrays import Now, Ops, Work
 from .bare import bare, inner
 
 # Compiled with arrays.py f068824a
-# Compiled with bare.py 221046b1
+# Compiled with bare.py 8636d929
 
 NONE, FUSE, UNFUSE, SPLIT, MERGE, SHIFT = range(6)
 """Kinds of moves; NONE changes the order only."""

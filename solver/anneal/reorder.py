@@ -6,8 +6,8 @@ from ..core.schedule import Array
 from .bare import inner
 from .chance import Words, below
 
-# Compiled with bare.py 221046b1
-# Compiled with chance.py f17f7c7d
+# Compiled with bare.py 8636d929
+# Compiled with chance.py 55b96f21
 
 BLOCK = 4
 """Ops that move together at most."""

@@ -1,0 +1,125 @@
+"""A search that goes on from one start: a point, its value, and the moves that it tries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...core.granularity import ALL
+from ...core.placement import explicit
+from ...core.schedule import Schedule
+from ...heuristics.greedy import Search
+from ...heuristics.greedy_kernel import FAR
+from ...heuristics.policy import Policy
+from ..workload import Split, Workload, split_of
+from . import kernel
+from .point import Point, Room, room_for
+from .table import Table
+
+HEAT = 0.002
+"""Highest temperature, as a share of the value: a plan may get worse by some thousandths at first."""
+
+SPLITS = 0.4
+"""Share of moves that change the split."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a search begins.
+
+    Parameters
+    ----------
+    name
+        For people: the family, and what the split is like.
+    division
+        Samples of each micro-batch.
+    point
+        Split, placement, policy.
+    """
+
+    name: str
+    division: tuple[int, ...]
+    point: Point
+
+
+class Climber:
+    """Changes of one point that get it a shorter schedule, by the greedy scheduler.
+
+    Parameters
+    ----------
+    workload, table
+        What is planned, and its prices for the start's division.
+    start
+        Where to begin.
+    fusing
+        Whether a fused backward may help anywhere.
+    seed
+        Of the moves.
+    """
+
+    def __init__(self, workload: Workload, table: Table, start: Start, fusing: bool, seed: int) -> None:
+        self.workload, self.table, self.start, self.fusing = workload, table, start, fusing
+        self.trading = not workload.cluster.uniform
+        self._now, self._trial, self._best = (start.point.copy() for _ in range(3))
+        self._room: Room = room_for(len(start.point.row), len(start.division), workload.ranks)
+        self._values = np.array([FAR, FAR, 0], dtype=np.int64)
+        self._random = np.array([(seed * 2654435761 + 88172645463325252) % 2**64 or 1], dtype=np.uint64)
+
+    @property
+    def best(self) -> int:
+        """Ticks of the best point; `FAR` where none fits yet."""
+        return int(self._values[kernel.BEST])
+
+    @property
+    def tried(self) -> int:
+        """Moves judged so far."""
+        return int(self._values[kernel.TRIED])
+
+    def level(self, moves: int) -> None:
+        """Balance the split: move layers until the busiest rank has little to do, and all ranks room."""
+        kernel.level(self.table, self._now, self._trial, self._room, self._random, moves, 0.03)
+
+    def choose(self, policies: list[Point], at_once: int = 2**62) -> None:
+        """Take the best of some policies for the split at hand; of each the split is overwritten."""
+        for policy in policies[:at_once]:
+            policy.row[:], policy.bounds[:] = self._now.row, self._now.bounds
+            value = kernel.value_of(self.table, policy, self._room, self.best)
+            if value < self.best:
+                self._values[: kernel.BEST + 1] = value
+                kernel.take(self._best, policy)
+        if self.best < FAR:
+            kernel.take(self._now, self._best)
+
+    def run(self, moves: int, hot: float, cold: float, goal: int = -1, splits: float = SPLITS) -> None:
+        """Try moves, from one temperature to another, both as shares of `HEAT`."""
+        scale = HEAT * self.best if self.best < FAR else 0.0
+        kernel.climb(
+            self.table, self._now, self._trial, self._best, self._room, self._values, self._random,
+            moves, hot * scale, cold * scale, splits, self.trading, self.fusing, goal,
+        )  # fmt: skip
+
+    def restart(self) -> None:
+        """Go on from the best point."""
+        kernel.take(self._now, self._best)
+        self._values[kernel.VALUE] = self.best
+
+    @property
+    def key(self) -> tuple[bytes, bytes, tuple[int, ...]]:
+        """Split and placement of the best point."""
+        return self._best.bounds.tobytes(), self._best.row.tobytes(), self.start.division
+
+    def split(self) -> Split:
+        """Layers of each stage, in the best point."""
+        return split_of(self._best.bounds.tolist())
+
+    def schedule(self) -> Schedule:
+        """The schedule of the best point."""
+        best, division = self._best, self.start.division
+        problem = self.workload.problem(self.split(), explicit(self.workload.ranks, best.row.tolist()), division)
+        search = Search(problem.instance(division), "makespan", ALL)
+        chunks = [stage for row in problem.placement.held for _, stage in row]
+        pace, burst = best.pace.tolist()
+        value = search.attempt(Policy(best.ahead[chunks], best.rules, pace, burst), FAR)
+        assert value == self.best, "the table has the problem's prices"
+        return search.schedule()

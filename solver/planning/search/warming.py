@@ -1,0 +1,30 @@
+"""Compile what the search runs, before its clock does."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ...core.cluster import uniform_cluster
+from ...core.placement import place
+from ...core.profile import Measurement, Part, Profile
+from ..workload import Workload
+from .climber import Climber
+from .order import Ordering
+from .starts import policies, starts
+from .table import table_of
+
+
+@cache
+def warm_up() -> None:
+    """Make every move once, on a workload of three layers; where all is compiled, that takes the time to load it."""
+    part = Part("layer", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 1, 1, 1),))
+    cluster = uniform_cluster("two", 2, 100, 1e-5, 1e9)
+    workload = Workload("warm", Profile("warm", (part,) * 3, 0.0), cluster, 2, (1,))
+    (start,) = starts(workload, [("linear", 1)])
+    climber = Climber(workload, table_of(workload, start.division), start, False, 0)
+    climber.level(1)
+    climber.choose(policies(place("linear", 2), 2)[:1])
+    climber.run(10, 1.0, 0.0)
+    schedule = climber.schedule()
+    problem = workload.problem(climber.split(), schedule.placement, start.division)
+    Ordering("", climber.split(), problem, schedule, 0).run(1, 1.0, 0.0, -1)

@@ -1,0 +1,71 @@
+"""Plans that the search finds: valid, better than where it starts, and no worse for more to choose from."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from adaptpipe.solver import NoAnswerError, check, place, simulate
+from adaptpipe.solver.core.cluster import uniform_cluster
+from adaptpipe.solver.core.profile import Measurement, Part, Profile
+from adaptpipe.solver.heuristics import zb_v
+from adaptpipe.solver.planning.search import search
+from adaptpipe.solver.planning.workload import Workload, split_of
+from adaptpipe.solver.portfolio.request import Progress
+
+from .workloads import random_workload
+
+
+def unequal(memory: int | None = None) -> Workload:
+    """Eleven equal layers and a head four times as large, on three ranks."""
+
+    def part(name: str, size: float) -> Part:
+        rows = (Measurement(1, 1e-3 * size, 1e-3 * size, 1e-3 * size, 2e-3 * size, 100, 60, 0),)
+        return Part(name, 10, rows)
+
+    layers = tuple(part(f"block {i}", 1.0) for i in range(11))
+    profile = Profile("unequal", (*layers, part("head", 4.0)), 0.0)
+    return Workload("unequal", profile, uniform_cluster("three", 3, memory, 1e-5, 1e9), 8, (1,))
+
+
+def test_an_unequal_head_is_given_fewer_blocks() -> None:
+    """Even a fixed good order cannot repair an even split; the plan beats ZB-V on it, within the same memory."""
+    workload = unequal()
+    placement, division = place("v", 3, 2), (1,) * 8
+    even = workload.problem(split_of([0, 2, 4, 6, 8, 10, 12]), placement, division)
+    base = simulate(even, zb_v(even, division))
+    told: list[Progress] = []
+    plans = search(workload, time_limit=1.0, on_progress=told.append)
+    assert plans[0].makespan < 0.9 * base.makespan
+    assert [each.value for each in told] == sorted({each.value for each in told}, reverse=True)
+    assert told[-1].value == plans[0].makespan
+    assert [plan.makespan for plan in plans] == sorted(plan.makespan for plan in plans)
+    assert len({(plan.split, plan.placement.stages, plan.division) for plan in plans}) == len(plans)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_plans_are_valid(seed: int) -> None:
+    """Every rank's memory is kept, every layer is in one stage, and no plan is below its bound."""
+    workload = random_workload(Random(seed), 3, 10, 8, (1, 2))
+    for plan in search(workload, time_limit=0.5, seed=seed):
+        problem = workload.problem(plan.split, plan.placement, plan.division)
+        schedule = plan.timeline.schedule
+        assert not check(problem, schedule)
+        assert simulate(problem, schedule).makespan == plan.makespan >= plan.bound
+
+
+def test_what_fits_nowhere_is_said() -> None:
+    """Two layers of a micro-batch do not fit on any rank."""
+    with pytest.raises(NoAnswerError, match="unequal: no plan found that fits"):
+        search(unequal(memory=150), time_limit=0.3)
+
+
+def test_ctrl_c_keeps_the_best() -> None:
+    """Even before the first order was annealed, what was found by then is returned."""
+
+    def interrupt(progress: Progress) -> None:
+        raise KeyboardInterrupt
+
+    plans = search(unequal(memory=3_000), time_limit=60.0, on_progress=interrupt)
+    assert plans[0].reason == "interrupted"
