@@ -1,0 +1,188 @@
+"""Whether any plan fits into memory; if none does, how much is lacking, where, and what would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..core.placement import place
+from .least_lack import Packing, least_lack
+from .partition import balanced
+from .workload import Workload
+
+SECONDS = 5.0
+"""Time for one question of what can be packed. Where it is not enough, nothing is claimed."""
+
+GIGABYTE = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """Why no plan of a workload fits: proven, for every split, placement, division and order.
+
+    What is told is of the assignment of layers to ranks whose largest lack is least.
+
+    Parameters
+    ----------
+    size
+        Samples of the micro-batch.
+    rank
+        The rank that lacks most.
+    layers
+        How many layers it holds.
+    static, activation
+        Bytes of their weights, gradients and optimizer state, and of their activations for one micro-batch.
+    limit
+        Bytes that it may hold.
+    limit_needed
+        Bytes that it would have to hold so that a plan exists, if all ranks had so much more.
+    ranks_needed
+        The least number of ranks like the largest one that would do; None where no number does.
+    microbatch
+        The largest micro-batch, smaller than all that were allowed, that would do; None where none does.
+    static_fits
+        Whether the layers would fit without any activations: then recomputing them, or shorter sequences, may do.
+    layer
+        A layer that alone is too large for every rank; None where none is.
+    """
+
+    size: int
+    rank: int
+    layers: int
+    static: int
+    activation: int
+    limit: int
+    limit_needed: int
+    ranks_needed: int | None
+    microbatch: int | None
+    static_fits: bool
+    layer: int | None
+
+    @property
+    def lacks(self) -> int:
+        """Bytes that are lacking on the rank."""
+        return self.limit_needed - self.limit
+
+    def __str__(self) -> str:
+        holds = "1 layer" if self.layers == 1 else f"{self.layers} layers"
+        batch = "1 sample" if self.size == 1 else f"{self.size} samples"
+        first = (
+            f"rank {self.rank} needs {_gb(self.limit_needed)} at least, for {holds} (static {_gb(self.static)}, "
+            f"activations of one micro-batch of {batch} {_gb(self.activation)}), which is {_gb(self.lacks)} above its "
+            f"limit of {_gb(self.limit)}; no split and no placement lacks less"
+        )
+        remedies = [f"{_gb(self.lacks)} more on each rank"]
+        if self.ranks_needed is not None:
+            remedies.append(f"{self.ranks_needed} ranks")
+        if self.microbatch is not None:
+            remedies.append(f"micro-batches of {self.microbatch}")
+        if self.static_fits:
+            remedies.append("less activation memory: recompute, or shorter sequences")
+        else:
+            remedies.append("less static memory: optimizer state sharded over data-parallel ranks (ZeRO)")
+        if self.layer is not None:
+            remedies.append(f"layer {self.layer} cut or sharded (tensor parallelism), as it alone is too large")
+        return f"{first}; what would fit: {', or '.join(remedies)}"
+
+
+def why_not(workload: Workload) -> Lack | None:
+    """Why no plan fits into every rank's memory; None where one does, or where it could not be told.
+
+    A rank needs its layers' static bytes, and the activations of one micro-batch: when the F of its last stage runs,
+    it holds those of all its stages. That suffices: every layer may be a stage of its own, on any rank, and one
+    micro-batch after the other, with fused backwards, holds no more. So a plan fits exactly where layers can be packed
+    into ranks, at least one in each, for the largest micro-batch of some division.
+
+    Examples
+    --------
+    >>> from ..core.cluster import uniform_cluster
+    >>> from ..core.profile import Measurement, Part, Profile
+    >>> layers = [Part("", 2 * GIGABYTE, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, GIGABYTE, 0, 0),)) for _ in range(5)]
+    >>> cluster = uniform_cluster("", 2, 8 * GIGABYTE, 0.0, 1e9)
+    >>> lack = why_not(Workload("", Profile("", tuple(layers), 0.0), cluster, 8, (1,)))
+    >>> lack.rank, lack.lacks // GIGABYTE, lack.ranks_needed, lack.static_fits
+    (0, 1, 3, True)
+    """
+    line = place("linear", workload.ranks)
+    if any(balanced(workload, line, division) is not None for division in workload.divisions):
+        return None
+    found: list[tuple[int, Packing]] = []
+    for size in sorted({max(division) for division in workload.divisions}):
+        packing = _packed(workload, size)
+        if packing is None or packing.proven == 0:
+            return None
+        found.append((size, packing))
+    size, packing = min(found, key=lambda each: each[1].lack)
+    return _lack(workload, size, packing)
+
+
+def _lack(workload: Workload, size: int, packing: Packing) -> Lack:
+    held, static = _held(workload, size), _held(workload, 0)
+    holds = [[layer for layer, at in enumerate(packing.ranks) if at == rank] for rank in range(workload.ranks)]
+    limits = _limits(workload)
+
+    def counted(rank: int, amount: list[int]) -> int:
+        saved = sum(tie.static for tie in workload.ties if set(tie.layers) <= set(holds[rank]))
+        return sum(amount[layer] for layer in holds[rank]) - saved
+
+    rank = max(range(workload.ranks), key=lambda rank: counted(rank, held) - limits[rank])
+    need, without = counted(rank, held), counted(rank, static)
+    largest = max(range(workload.layers), key=lambda layer: held[layer])
+    smaller = (z for z in range(min(workload.sizes) - 1, 0, -1) if _fits(workload, z))
+    return Lack(
+        size=size,
+        rank=rank,
+        layers=len(holds[rank]),
+        static=without,
+        activation=need - without,
+        limit=limits[rank],
+        limit_needed=need,
+        ranks_needed=_ranks_needed(workload, held),
+        microbatch=next(smaller, None),
+        static_fits=_fits(workload, 0),
+        layer=largest if held[largest] > max(limits) else None,
+    )
+
+
+def _held(workload: Workload, size: int) -> list[int]:
+    """Bytes of each layer with one micro-batch; with none for size 0."""
+    held = workload.static + (workload.prices(size).activation if size else 0)
+    return [int(value) for value in held]
+
+
+def _limits(workload: Workload) -> list[int]:
+    """Bytes that each rank may hold, everything where there is no limit."""
+    most = sum(_held(workload, max(workload.sizes)))
+    return [most if limit is None else limit for limit in workload.cluster.memory]
+
+
+def _packed(workload: Workload, size: int) -> Packing | None:
+    return least_lack(_held(workload, size), workload.ties, _limits(workload), SECONDS)
+
+
+def _fits(workload: Workload, size: int) -> bool:
+    packing = _packed(workload, size)
+    return packing is not None and packing.lack == 0
+
+
+def _ranks_needed(workload: Workload, held: list[int]) -> int | None:
+    """The least number of ranks with the largest limit that have room; None where no number has."""
+    limit = max(_limits(workload))
+    if max(held) > limit:
+        return None
+    saved = sum(tie.static for tie in workload.ties)
+    for ranks in range(max(workload.ranks + 1, -(-(sum(held) - saved) // max(1, limit))), workload.layers + 1):
+        packing = least_lack(held, workload.ties, [limit] * ranks, SECONDS)
+        if packing is not None and packing.lack == 0:
+            return ranks
+    return None
+
+
+def _gb(count: int) -> str:
+    """Bytes for people, rounded up.
+
+    Examples
+    --------
+    >>> _gb(71_400_000_000), _gb(1)
+    ('71.40 GB', '0.01 GB')
+    """
+    return f"{-(-count * 100 // GIGABYTE) / 100:.2f} GB"
