@@ -58,10 +58,15 @@ class AdaptiveExecution(Execution):
             if awaited is not None and not arrived:
                 self._asked_s.setdefault(awaited, time.perf_counter())
             held = None if self._held is None else self._held(awaited)
-            op = self._floater.next((time.perf_counter() - begin) / self._seconds_per_tick, arrived, held)
+            now = (time.perf_counter() - begin) / self._seconds_per_tick
+            op = self._floater.next(now, arrived, held)
+            if op is None and arrived:
+                # It does not seem to fit, and no unit is left that would make room: it may be smaller than planned, and
+                # the account has the last word.
+                op = self._floater.next(now, arrived, 0)
             if op is None:
                 assert awaited is not None, "the policy waits for nothing"
-                self._wait_for(awaited, arrived)
+                self._wait_for(awaited)
                 continue
             self._in_wait = op.kind is Kind.W and not arrived
             self._follow(op, self._steps.get(op, (Run(op),)))
@@ -82,11 +87,9 @@ class AdaptiveExecution(Execution):
                     pass
         return True
 
-    def _wait_for(self, op: Op, arrived: bool) -> None:
-        """Wait until an op can start; where it could, and the policy waits, it does not fit into memory."""
+    def _wait_for(self, op: Op) -> None:
+        """Wait until an op can start."""
         self.at = op
-        if arrived and self._account is not None:
-            self._account.require(op)
         for instruction in self._steps[op]:
             match instruction:
                 case Receive(_, route):

@@ -18,7 +18,7 @@ from ..channels.transport import Transport
 from ..programs.program import Instruction, Pass, Program, Receive, Run, Send
 from ..report import OpRecord
 from ..whereabouts import Board
-from .memory import Account
+from .memory import Account, Shapes
 from .runner import Runner, detached
 
 
@@ -79,6 +79,7 @@ class Execution:
         self._calls: dict[Op, tuple[float, float]] = {}  # when an op's message was asked for, and when it had arrived
         self._made: Message = ()
         self._account = account
+        self._shapes: dict[tuple[int, int], Shapes] = {}  # of what each stage got for each micro-batch
         self._added_s = added_s
         self._in_wait = False
         self.at: Op | None = None
@@ -121,10 +122,10 @@ class Execution:
 
     def _run(self, op: Op) -> None:
         runner, account = self._runners[op.stage], self._account
-        before = 0
+        before, shapes = 0, ()
         if account is not None:
-            before = account.ops_bytes
-            account.require(op)
+            before, shapes = account.ops_bytes, self._look(op) if account.limited else ()
+            account.require(op, shapes)
         if Board.mine is not None:
             Board.mine.enter(op)
         start, busy = time.perf_counter(), time.thread_time()
@@ -145,9 +146,18 @@ class Execution:
         held = runner.held_by(op.microbatch)
         if account is not None:
             # Looking after each op is enough: while I runs, the larger of what was held before and after counts.
-            account.ran(op, before)
+            account.ran(op, before, shapes)
         asked, arrived = self._calls.pop(op, (None, None))
         self.records.append(OpRecord(op, start, end, held, nbytes(self._made), busy, asked, arrived, self._in_wait))
+
+    def _look(self, op: Op) -> Shapes:
+        """The shapes of what the stage gets, or got, for an op's micro-batch."""
+        place = op.stage, op.microbatch
+        if op.kind is Kind.F:
+            key = (True, *place)
+            message = self._inputs[op.microbatch] if op.stage == 0 else self._arrived.get(key) or self._passed.get(key)
+            self._shapes[place] = tuple(None if x is None else tuple(x.shape) for x in message or ())
+        return self._shapes[place]
 
     def _take(self, op: Op) -> Message:
         """The message that an op needs."""

@@ -16,6 +16,9 @@ from .runner import Runner
 MemoryRule = Literal["enforce", "report"]
 """What is done about a rank's memory limit: no op may pass it; or bytes are measured, and nothing follows from them."""
 
+Shapes = tuple[tuple[int, ...] | None, ...]
+"""Of the tensors that a stage gets for a micro-batch."""
+
 
 class Account:
     """What one rank holds: its ops by measure, its messages by measure, and its static memory as planned.
@@ -57,6 +60,7 @@ class Account:
         self._static = problem.static_bytes(rank)
         self._runners, self._messages = runners, messages
         self._grown: dict[tuple[int, Kind, int], int] = {}  # by stage, kind and size: the most that an op added
+        self._added: dict[tuple[int, Kind, int, Shapes], int] = {}  # the same by the shapes of its inputs, too
         self.peak_bytes = 0
 
     def begin(self) -> None:
@@ -80,8 +84,10 @@ class Account:
         over = max(0, self._messages.current - self._reserve) if self._reserve else 0
         return self._static + self.ops_bytes + over + extra
 
-    def require(self, op: Op) -> None:
-        """Check that an op which is about to run fits.
+    def require(self, op: Op, shapes: Shapes) -> None:
+        """Check that an op which is about to run fits, if one like it has run before.
+
+        If none has, nobody knows, for sequences may be shorter or longer than planned: `ran` tells.
 
         Raises
         ------
@@ -89,10 +95,12 @@ class Account:
             If not.
         """
         if self._limit is not None and op.kind is not Kind.W:
-            self._check(op, self.held(op) + self._planned(op), "would hold")
+            added = self._added.get((op.stage, op.kind, self._sizes[op.microbatch], shapes))
+            if added is not None:
+                self._check(op, self.held(None) + max(0, added), "would hold")
 
-    def ran(self, op: Op, before: int) -> None:
-        """Note that an op has run; `before` is what ops held before it.
+    def ran(self, op: Op, before: int, shapes: Shapes) -> None:
+        """Note that an op has run; `before` is what ops held before it, `shapes` are those of its inputs.
 
         Raises
         ------
@@ -104,6 +112,7 @@ class Account:
         if self._limit is not None and op.kind is not Kind.W:
             key = (op.stage, op.kind, self._sizes[op.microbatch])
             self._grown[key] = max(self._grown.get(key, 0), now - before)
+            self._added[*key, shapes] = now - before
             self._check(op, self.held(None), "holds")
 
     def _planned(self, op: Op) -> int:

@@ -156,9 +156,9 @@ class StageRunner:
         Message
             The outputs; of the last stage its weighted loss.
         """
-        keywords = tuple(tensors_of(self._given(microbatch)))
-        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in inputs + keywords)
-        given = [x for x in inputs if is_batch and x is not None] + [*tensors_of(target), *keywords]
+        beside = *tensors_of(self._given(microbatch)), *tensors_of(target)
+        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in (*inputs, *beside))
+        given = [x for x in inputs if is_batch and x is not None] + [*beside]
         self._queue.ignore(given)
         casts = tuple(map(torch.get_autocast_dtype, self._autocasting()))
         key = (self.module.training, self._trains, split, looks, casts)

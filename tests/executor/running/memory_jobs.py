@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import mse_loss
 from torch.profiler import ProfilerActivity, profile
 
 from adaptpipe.executor.report import StepReport
@@ -14,9 +17,13 @@ from adaptpipe.executor.running.emulated import EmulatedPipeline
 from adaptpipe.executor.running.memory import MemoryRule
 from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
+from adaptpipe.executor.running.rows import MicroBatches
+from adaptpipe.executor.running.startup import gather
 from adaptpipe.solver import Kind, Problem, Schedule
+from adaptpipe.solver.core.problem import Memory
 from adaptpipe.solver.evaluate.noise import Noise
 
+from ..orders import problem_for
 from ..stage_sets import SETS
 from .pipeline_jobs import Case, own, refusal
 
@@ -125,3 +132,34 @@ def step(rank: int, world: int, argument: tuple[Limited, MemoryRule]) -> int:
     ) as pipeline:
         pipeline.step(model.batch, model.target)
         return pipeline.report.peak_bytes
+
+
+def lengths(rank: int, world: int, schedule: Schedule) -> list[tuple[int, list[float]]]:
+    """Two steps whose micro-batches have 12 rows or 4, planned as 8: measured, then with what was measured as limit."""
+    problem = problem_for(schedule.placement, schedule.sizes)
+    stage = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    rows = [12, 4] * (len(schedule.sizes) // 2)
+    found, peak = [], 0
+    modes: list[tuple[MemoryRule, ExecutionMode]] = [
+        ("report", "static"),
+        ("enforce", "adaptive"),
+        ("enforce", "static"),
+    ]
+    for memory, execution in modes:
+        half = problem.memory if memory == "report" else _halves(problem, gather(peak))
+        with Pipeline(
+            replace(problem, memory=half), schedule, {rank: stage}, mse_loss, memory=memory, execution=execution
+        ) as pipeline:
+            losses = []
+            for step in (rows, rows[::-1], rows):
+                parts = MicroBatches([torch.ones(1, n, 8) for n in step])
+                losses.append(pipeline.step(parts, parts))
+                peak = max(peak, pipeline.report.peak_bytes)
+        found.append((peak, losses))
+    return found
+
+
+def _halves(problem: Problem, peaks: Sequence[int]) -> Memory:
+    """Limits, half of which every micro-batch is planned to hold."""
+    half = tuple(peak // 2 for peak in peaks)
+    return replace(problem.memory, activation=half, retained=half, limit=tuple(peaks))

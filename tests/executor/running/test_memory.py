@@ -251,3 +251,20 @@ def test_a_model_that_holds_more_than_planned_is_stopped() -> None:
         limit is not None and peak + case.problem.static_bytes(rank) > limit - case.problem.memory.reserve[rank]
         for rank, (peak, limit) in enumerate(zip(peaks, case.problem.memory.limit, strict=True))
     )
+
+
+def test_sequences_of_other_lengths_than_planned_may_fit() -> None:
+    """Long and short micro-batches in turns hold in sum what was planned: what one was seen to take binds none of
+    another length, nor does the plan."""
+    placement, sizes = place("linear", 2), (1,) * 6
+    schedule = Schedule(placement, sizes, tuple(_two_at_a_time(stage, 6) for stage in range(2)))
+    for rank in launch(jobs.lengths, 2, schedule, threads=1):
+        (peak, losses), *limited = rank
+        assert peak > 0
+        assert limited == [(peak, losses)] * 2
+
+
+def _two_at_a_time(stage: int, count: int) -> tuple[Op, ...]:
+    kinds = (Kind.F, Kind.F, Kind.I, Kind.W, Kind.I, Kind.W)
+    places = (0, 1, 0, 0, 1, 1)
+    return tuple(Op(stage, k, j + add) for j in range(0, count, 2) for k, add in zip(kinds, places, strict=True))

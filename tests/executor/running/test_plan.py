@@ -137,35 +137,44 @@ def test_messages_count_beyond_their_reserve() -> None:
     """Static 7, reserve 5, limit 60: ops may hold 48, and less by what messages hold beyond 5."""
     book, holding, messages = account()
     forward = Op(0, Kind.F, 0)
+    holding.held_bytes = 10
+    book.ran(forward, 0, ())
     holding.held_bytes = 38
-    book.require(forward)
+    book.require(forward, ())
     messages.add(5)
-    book.require(forward)
+    book.require(forward, ())
     messages.add(1)
     with pytest.raises(
         MemoryLimitError, match=r"with 0F0 rank 0 would hold 61 B, above memory.limit = 60 B: 7 B static"
     ):
-        book.require(forward)
+        book.require(forward, ())
     without = replace(PROBLEM, memory=replace(PROBLEM.memory, reserve=(0, 0)))
     book, holding, messages = account(without)
+    holding.held_bytes = 10
+    book.ran(forward, 0, ())
     holding.held_bytes = 43
     messages.add(10**6)
-    book.require(forward)
+    book.require(forward, ())
     holding.held_bytes = 44
     with pytest.raises(MemoryLimitError, match="would hold 61 B"):
-        book.require(forward)
+        book.require(forward, ())
 
 
 def test_what_an_op_was_seen_to_take_is_expected_of_the_next() -> None:
     book, holding, _ = account()
+    short, long = ((1, 4),), ((1, 9),)
     holding.held_bytes = 14
-    book.ran(Op(0, Kind.F, 0), before=0)
+    book.ran(Op(0, Kind.F, 0), 0, short)
     assert book.peak_bytes == 14
     assert book.held(None) == 7 + 5 + 14
     assert book.held(Op(0, Kind.F, 1)) == 7 + 5 + 14 + 4
+    holding.held_bytes = 35
+    book.require(Op(0, Kind.F, 1), long)  # nobody knows
+    with pytest.raises(MemoryLimitError, match="with 0F1 rank 0 would hold 61 B"):
+        book.require(Op(0, Kind.F, 1), short)
     holding.held_bytes = 49
     with pytest.raises(MemoryLimitError, match="with 0F1 rank 0 holds 61 B"):
-        book.ran(Op(0, Kind.F, 1), before=35)
+        book.ran(Op(0, Kind.F, 1), 35, long)
     book.begin()
     assert book.peak_bytes == 0
     assert book.limited
