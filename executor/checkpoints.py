@@ -28,6 +28,7 @@ from adaptpipe.solver import InputError
 
 from .running.pipeline import Pipeline
 from .running.startup import agree
+from .waiting import gather
 
 _SHOWN = 4  # names that a message lists
 
@@ -38,6 +39,7 @@ def save_checkpoint(
     optimizer: torch.optim.Optimizer | None = None,
     *,
     extra: Mapping[str, object] | None = None,
+    timeout_s: float = 600.0,
 ) -> None:
     """Write a checkpoint; all processes call it together. The first one collects the model in its memory and writes.
 
@@ -54,6 +56,8 @@ def save_checkpoint(
         That of this rank's parameters.
     extra
         Numbers, strings, tensors, and lists and dicts of them; read on the first process only.
+    timeout_s
+        Seconds to wait for the slowest process, which may be the one that writes.
 
     Raises
     ------
@@ -61,18 +65,19 @@ def save_checkpoint(
         On every process: if two stages use a key for different things, if the optimizer has a parameter of no stage,
         if something does not load again with `weights_only`, or if the file cannot be written.
     """
-    crew = pipeline.crew
+    crew, what = pipeline.crew, "save_checkpoint"
     root = crew.replicas[0][0]
     mine = agree(
         lambda: (_model_part(pipeline), None if optimizer is None else _optimizer_part(pipeline, optimizer)),
         lambda part: "",
+        timeout_s,
+        what,
     )
-    parts: list[Any] = [None] * len(crew.members)
-    if crew.replica == 0:
-        dist.gather_object(mine, parts if dist.get_rank() == root else None, dst=root, group=crew.group)
+    everyone = gather(mine if crew.replica == 0 else None, timeout_s, what, only=root)
 
     def write() -> None:
         if dist.get_rank() == root:
+            parts = [part for part in crew.first(everyone) if part is not None]
             model = _merge([model for model, _ in parts], pipeline)
             known = [part for _, part in parts if part is not None]
             merged = {
@@ -82,11 +87,15 @@ def save_checkpoint(
             data = {"model": model, "optimizer": merged if known else None, "steps": pipeline.steps}
             _write(Path(path), {**data, "extra": dict(extra or {})})
 
-    agree(write, lambda nothing: "")
+    agree(write, lambda nothing: "", timeout_s, what)
 
 
 def load_checkpoint(
-    path: str | Path, pipeline: Pipeline, optimizer: torch.optim.Optimizer | None = None
+    path: str | Path,
+    pipeline: Pipeline,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    timeout_s: float = 600.0,
 ) -> dict[str, Any]:
     """Read a checkpoint into the stages and the optimizer; all processes call it together, and each reads the file.
 
@@ -111,9 +120,11 @@ def load_checkpoint(
     InputError
         On every process, and before anything has changed: if the file cannot be read, or has not exactly what the
         stages and the optimizer need.
+    TransportError
+        If a process does not come.
     """
-    needed: list[set[str]] = [set()] * dist.get_world_size()
-    dist.all_gather_object(needed, {key for module in _modules(pipeline).values() for key in module.state_dict()})
+    what = "load_checkpoint"
+    needed = gather({key for module in _modules(pipeline).values() for key in module.state_dict()}, timeout_s, what)
     aliases = _aliases(pipeline)
 
     def read() -> tuple[dict[int, dict[str, Any]], dict[str, Any] | None, int, dict[str, Any]]:
@@ -131,7 +142,7 @@ def load_checkpoint(
         packed = None if optimizer is None else _packed(path, pipeline, optimizer, data.get("optimizer"), aliases)
         return model, packed, int(data.get("steps", 0)), dict(data.get("extra") or {})
 
-    model, packed, pipeline.steps, extra = agree(read, lambda made: "")
+    model, packed, pipeline.steps, extra = agree(read, lambda made: "", timeout_s, what)
     for stage, module in _modules(pipeline).items():
         module.load_state_dict(model[stage])
     if optimizer is not None and packed is not None:

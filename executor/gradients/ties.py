@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from adaptpipe.solver import InputError, Placement
+
+from ..waiting import gather
 
 Copy = tuple[int, str]
 """A parameter by its stage and its name there."""
@@ -49,7 +50,9 @@ def check_declared(placement: Placement, stages: Mapping[int, nn.Module], tied: 
             raise InputError(f"tied: stage {stage} has no parameter {name!r}; its parameters: {some}")
 
 
-def find_ties(stages: Mapping[int, nn.Module], tied: Iterable[Sequence[Copy]]) -> tuple[Tie, ...]:
+def find_ties(
+    stages: Mapping[int, nn.Module], tied: Iterable[Sequence[Copy]], timeout_s: float, what: str
+) -> tuple[Tie, ...]:
     """All ties of the pipeline, the same and in the same order on every process; all call it together.
 
     Parameters
@@ -58,6 +61,8 @@ def find_ties(stages: Mapping[int, nn.Module], tied: Iterable[Sequence[Copy]]) -
         This rank's stages.
     tied
         Those that are declared: copies of each. A parameter object that two stages of one rank share is found without.
+    timeout_s, what
+        As for `gather`.
 
     Raises
     ------
@@ -65,8 +70,7 @@ def find_ties(stages: Mapping[int, nn.Module], tied: Iterable[Sequence[Copy]]) -
         On every process, if copies of one parameter differ in shape or dtype, or in whether they train.
     """
     declared = [[(int(stage), str(name)) for stage, name in group] for group in tied]
-    everyone: list[tuple[dict[Copy, _Fact], list[Tie]]] = [({}, [])] * dist.get_world_size()
-    dist.all_gather_object(everyone, (_facts(stages, declared), _shared(stages)))
+    everyone = gather((_facts(stages, declared), _shared(stages)), timeout_s, what)
     facts = {copy: fact for mine, _ in everyone for copy, fact in mine.items()}
     pairs: dict[Copy, set[Copy]] = defaultdict(set)
     for group in [

@@ -30,7 +30,8 @@ from ..crew import Crew
 from ..programs.reserve import borders
 from ..programs.route import WINDOW
 from ..running.pipeline import Loss, Pipeline
-from ..running.startup import device_of, gather
+from ..running.startup import device_of, patience
+from ..waiting import gather
 from ..weights import coverage
 from ..weights.cutting import even_parts
 from .delays import message_delays
@@ -40,6 +41,8 @@ _ROUNDS, _STEPS = 3, 3
 """In a round, a third of the micro-batches has its backward fused, a third split, a third split and cut, so that what
 disturbs the machine meets all three; in the next round another third. And steps measured in each round, after one that
 warms up and is left out; one less where there are several sizes, which make up for each other's disturbances."""
+
+_WHAT = "the measurements"
 
 _LEAST_UNIT_S = 2e-4
 """A stage whose weight gradient is short has fewer units: none of them should take less than this on average."""
@@ -102,7 +105,7 @@ def measure(
     saved = [(buffer, buffer.clone()) for stage in stages.values() for buffer in stage.buffers()]
     grads = [(parameter, parameter.grad) for stage in stages.values() for parameter in stage.parameters()]
     device = device_of(stages)
-    samples = Samples(on_cpu=all(gather(device is None or device.type == "cpu")))
+    samples = Samples(on_cpu=all(gather(device is None or device.type == "cpu", patience(timeout_s), _WHAT)))
     delays: dict[int, list[float]] = defaultdict(list)
     work: tuple[tuple[int, ...], ...] | None = None
     recomputed: dict[int, int] = {}
@@ -120,7 +123,7 @@ def measure(
             ) as pipeline:
                 recomputed = pipeline.recomputed_bytes(batch, target)
                 pipeline.step(batch, target)  # the first has never seen these stages
-                work = _unit_work(placement, pipeline, units)
+                work = _unit_work(placement, pipeline, units, timeout_s)
         cut = replace(problem, weight_units=tuple(tuple(Affine(0, part) for part in _parts(each)) for each in work))
         with Pipeline(
             cut, _waves(cut, turn), stages, loss_fn, mesh=mesh, execution="static", timeout_s=timeout_s
@@ -128,7 +131,7 @@ def measure(
             for step in range(steps + 1):
                 pipeline.step(batch, target)
                 if step:
-                    everyone = crew.first(gather(pipeline.report.records))
+                    everyone = crew.first(gather(pipeline.report.records, timeout_s, _WHAT))
                     samples.add(size, everyone)
                     delays[size] += message_delays(placement, everyone)
     assert work is not None, "there is at least one size"
@@ -137,7 +140,7 @@ def measure(
     for parameter, grad in grads:
         parameter.grad = grad
     own = {s: (_static_bytes(stage) + recomputed[s], coverage(stage)) for s, stage in stages.items()}
-    fixed = {s: values for part in gather(own) for s, values in part.items()}
+    fixed = {s: values for part in gather(own, timeout_s, _WHAT) for s, values in part.items()}
     parts = tuple(
         Part(
             name=f"stage {s}",
@@ -195,7 +198,7 @@ def _waves(problem: Problem, turn: int) -> Schedule:
     return Schedule(placement, sizes, tuple(rows))
 
 
-def _unit_work(placement: Placement, pipeline: Pipeline, units: int) -> tuple[tuple[int, ...], ...]:
+def _unit_work(placement: Placement, pipeline: Pipeline, units: int, timeout_s: float) -> tuple[tuple[int, ...], ...]:
     """For each stage, the work of its units, by the last step; empty where W has nothing to do."""
     mine = {}
     for stage, groups in pipeline.weight_groups().items():
@@ -205,7 +208,7 @@ def _unit_work(placement: Placement, pipeline: Pipeline, units: int) -> tuple[tu
             if (record.op.stage, record.op.kind) == (stage, Kind.W)
         )
         mine[stage] = even_parts(groups, max(1, min(units, int(whole / _LEAST_UNIT_S))))
-    everyone = {stage: parts for part in gather(mine) for stage, parts in part.items()}
+    everyone = {stage: parts for part in gather(mine, timeout_s, _WHAT) for stage, parts in part.items()}
     return tuple(everyone[stage] for stage in range(placement.stage_count))
 
 

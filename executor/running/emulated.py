@@ -25,11 +25,12 @@ from adaptpipe.solver.evaluate.noise import Noise
 from ..channels.message import Message
 from ..clock import sleep_until
 from ..crew import Crew
+from ..waiting import wait_in_time
 from .memory import MemoryRule
 from .plan import ExecutionMode, Plan
 from .prices import Prices
 from .session import Session
-from .startup import agree, check_world
+from .startup import MAKING, agree, check_world, patience
 
 _SET_TIMERSLACK = 29  # of Linux's prctl(2)
 
@@ -196,7 +197,7 @@ class EmulatedPipeline(Session):
             check_world(schedule.placement, crew)
             return Plan.of(problem, schedule, execution, memory)
 
-        plan = agree(prepare, lambda plan: plan.fingerprint)
+        plan = agree(prepare, lambda plan: plan.fingerprint, patience(timeout_s), MAKING)
         program, prices = plan.program, Prices(problem.instance(schedule.sizes))
         self._device = Device()
         self._before: Op | None = None  # the op that has run last, if ranges of one W can go on
@@ -227,7 +228,8 @@ class EmulatedPipeline(Session):
         with _quiet():
             execution = self._training(((),) * count, (None,) * count)
             with self._guard():
-                dist.barrier()
+                late = f"not every rank has come to the start of the step within {self._timeout_s:g} s"
+                wait_in_time(dist.barrier(async_op=True), self._timeout_s, late)
             begin = time.perf_counter()
             self._device.begin()
             self._train(execution, begin)

@@ -122,9 +122,10 @@ class Execution:
 
     def _run(self, op: Op) -> None:
         runner, account = self._runners[op.stage], self._account
-        before, shapes = 0, ()
+        before = 0
+        shapes = self._look(op) if account is not None and account.limited else ()
         if account is not None:
-            before, shapes = account.ops_bytes, self._look(op) if account.limited else ()
+            before = account.ops_bytes
             account.require(op, shapes)
         if Board.mine is not None:
             Board.mine.enter(op)

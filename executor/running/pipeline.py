@@ -21,7 +21,7 @@ from ..gradients.reduction import Reducer
 from ..gradients.ties import Copy, Tie, check_declared, find_ties
 from ..programs.lowering import forward_only
 from ..programs.program import Program
-from ..waiting import wait_in_time
+from ..waiting import gather, wait_in_time
 from .hooks import GradientHooks
 from .keywords import check_keywords
 from .memory import MemoryRule
@@ -30,7 +30,7 @@ from .randomness import RandomState
 from .rows import as_inputs, cut, cut_keywords, evaluation_sizes
 from .runner import Loss, StageRunner
 from .session import Session
-from .startup import agree, check_stages, device_of, gather
+from .startup import MAKING, agree, check_replicas, check_stages, device_of, patience
 
 __all__ = ["Loss", "Pipeline"]
 
@@ -74,7 +74,7 @@ class Pipeline(Session):
         on the step, the stage, the micro-batch and the replica, so masks are the same under every schedule. None:
         that of `torch.manual_seed`. The process's own random state is as it was after every op.
     timeout_s
-        Seconds that a rank waits for a message before it gives up.
+        Seconds that a rank waits for a message, or for others to do what all do together, before it gives up.
 
     Raises
     ------
@@ -84,6 +84,10 @@ class Pipeline(Session):
     NoAnswerError
         On every rank, if the schedule is invalid, or could pass a memory limit, or if its ranks would wait for each
         other for ever.
+    RankFailure, PeerFailed
+        If anything else goes wrong on a rank: there, and on the others.
+    TransportError
+        If a rank does not make its pipeline within `timeout_s`, or a minute where that is less.
 
     Examples
     --------
@@ -122,19 +126,29 @@ class Pipeline(Session):
             check_declared(schedule.placement, stages, declared)
             return plan, crew
 
-        plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}")
-        self._ties = find_ties(stages, declared)  # which may refuse, so before stages are changed and channels opened
+        together = patience(timeout_s), MAKING
+        plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}", *together)
+        check_replicas(crew, stages, timeout_s)
+        self._ties = find_ties(stages, declared, *together)  # which may refuse, so before stages are changed
         program = plan.program
-        seeds = gather(torch.initial_seed() if seed is None else seed)
+        seeds = gather(torch.initial_seed() if seed is None else seed, *together)
         self._random = RandomState(seeds[0], crew.replica, device_of(stages))
         last = program.placement.stage_count - 1
-        self._stages = {
-            stage: StageRunner(
-                stage, module, loss_fn if stage == last else None, program.unit_ticks[stage], self._random
-            )
-            for stage, module in sorted(stages.items())
-        }
-        self._keywords = [names for part in gather([r.takes for r in self._stages.values()]) for names in part]
+        self._stages: dict[int, StageRunner] = {}
+
+        def take_over() -> None:
+            for stage, module in sorted(stages.items()):
+                loss = loss_fn if stage == last else None
+                self._stages[stage] = StageRunner(stage, module, loss, program.unit_ticks[stage], self._random)
+
+        try:
+            agree(take_over, lambda nothing: "", *together)
+        except BaseException:
+            for runner in self._stages.values():
+                runner.close()
+            raise
+        takes = gather([runner.takes for runner in self._stages.values()], *together)
+        self._keywords = [names for part in takes for names in part]
         super().__init__(
             plan,
             crew,
@@ -145,7 +159,6 @@ class Pipeline(Session):
             timeout_s=timeout_s,
             device=device_of(stages),
         )
-        self._timeout_s = timeout_s
         self._reducer = Reducer(crew, program.placement, stages, self._ties)
         self._hooks = GradientHooks(stages)
 

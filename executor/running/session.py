@@ -22,8 +22,8 @@ from ..channels.transport import connect
 from ..crew import Crew
 from ..failures import blame
 from ..programs.program import Program
-from ..report import OpRecord, StepReport, as_trace
-from ..waiting import wait_in_time
+from ..report import StepReport, as_trace
+from ..waiting import gather, wait_in_time
 from ..whereabouts import Board
 from .adaptive import AdaptiveExecution
 from .disturbance import Disturbance
@@ -31,6 +31,7 @@ from .execution import Execution
 from .memory import Account, MemoryRule
 from .plan import Plan
 from .runner import Runner
+from .startup import agree
 
 
 class Session:
@@ -125,13 +126,19 @@ class Session:
         Raises
         ------
         InputError
-            If there has been no step; on rank 0, if the file cannot be written.
+            On every rank, if there has been no step, or the file cannot be written.
+        TransportError
+            If a rank does not come.
         """
-        records: list[tuple[OpRecord, ...]] = [()] * dist.get_world_size()
-        dist.all_gather_object(records, self.report.records)
-        if dist.get_rank() == 0:
-            first = self._crew.first(records)
-            save_trace(as_trace(self._schedule, first, self._seconds_per_tick), path)
+        what = "save_trace"
+        records = gather(self.report.records, self._timeout_s, what)
+
+        def write() -> None:
+            if dist.get_rank() == 0:
+                first = self._crew.first(records)
+                save_trace(as_trace(self._schedule, first, self._seconds_per_tick), path)
+
+        agree(write, lambda nothing: "", self._timeout_s, what)
 
     def close(self) -> None:
         """Let go of the stages, and end the channels. May be called twice."""

@@ -12,34 +12,64 @@ from torch import nn
 from adaptpipe.solver import AdaptPipeError, InputError, Placement
 
 from ..crew import Crew
+from ..errors import PeerFailed, RankFailure
+from ..failures import blame
+from ..waiting import gather
 
 R = TypeVar("R")
+
+MAKING = "the making of the pipeline"
+"""What ranks come together for when each of them makes a `Pipeline`."""
+
+_LEAST_S = 60.0
+
+
+def patience(timeout_s: float) -> float:
+    """Seconds to wait for others who make their pipeline, and may compile code for it: a minute at least."""
+    return max(timeout_s, _LEAST_S)
+
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
 
 
-def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str]) -> R:
-    """Do the same on every rank, and see that all have got the same; an error on one is raised on all.
+def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str], timeout_s: float, what: str) -> R:
+    """Do the same on every rank, and see that all have got the same; an error on one ends it on all.
+
+    Parameters
+    ----------
+    prepare
+        What to do, on this rank alone.
+    fingerprint
+        Of what was made, that which must be alike on all ranks.
+    timeout_s, what
+        As for `gather`.
 
     Raises
     ------
     AdaptPipeError
         The first rank's, where `prepare` raised one.
+    RankFailure, PeerFailed
+        Where it raised anything else: there, and on the others.
     InputError
         If the fingerprints of what was made differ between ranks.
+    Late
+        If a rank does not come.
     """
     made: list[R] = []
+    cause: Exception | None = None
     error: AdaptPipeError | None = None
     try:
         made.append(prepare())
     except AdaptPipeError as caught:
-        error = caught
-    mine = (fingerprint(made[0]) if made else "", error)
-    everyone: list[tuple[str, AdaptPipeError | None]] = [mine] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    for _, found in everyone:
+        cause = error = caught
+    except Exception as caught:
+        cause, error = caught, blame(caught, dist.get_rank())
+    everyone = gather((fingerprint(made[0]) if made else "", error), timeout_s, what)
+    for rank, (_, found) in enumerate(everyone):
+        if isinstance(found, RankFailure) and rank != dist.get_rank():
+            raise PeerFailed(dist.get_rank(), found)
         if found is not None:
-            raise found from error
+            raise found from cause
     for rank, (mark, _) in enumerate(everyone):
         if mark != everyone[0][0]:
             raise InputError(
@@ -47,13 +77,6 @@ def agree(prepare: Callable[[], R], fingerprint: Callable[[R], str]) -> R:
                 "file on all"
             )
     return made[0]
-
-
-def gather(mine: R) -> list[R]:
-    """Tell every process what each of them has."""
-    everyone = [mine] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    return everyone
 
 
 def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Module]) -> None:
@@ -86,6 +109,42 @@ def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Modul
                         "every micro-batch's backward, and before those that W computes; give the bare module, and "
                         "Pipeline a mesh with replicas: mesh=init_device_mesh(…)"
                     )
+
+
+def check_replicas(crew: Crew, stages: Mapping[int, nn.Module], timeout_s: float) -> None:
+    """Check that all replicas of a stage have the same parameters, and train the same; all processes call it together.
+
+    Raises
+    ------
+    InputError
+        On every process, if not.
+    """
+    if len(crew.replicas) == 1:
+        return
+    mine = {
+        (stage, name): (tuple(parameter.shape), parameter.dtype, parameter.requires_grad)
+        for stage, module in stages.items()
+        for name, parameter in module.named_parameters()
+    }
+    everyone = gather(mine, patience(timeout_s), MAKING)
+    for rank, first in enumerate(everyone[process] for process in crew.replicas[0]):
+        for replica, members in enumerate(crew.replicas):
+            other = everyone[members[rank]]
+            for copy in [*first, *(copy for copy in other if copy not in first)]:
+                ours, theirs = first.get(copy), other.get(copy)
+                if ours != theirs:
+                    stage, name = copy
+                    raise InputError(
+                        f"stage {stage}: {name} {_told(ours)} in replica 0, and {_told(theirs)} in replica {replica}; "
+                        "replicas of a stage must have the same parameters, and train the same of them"
+                    )
+
+
+def _told(fact: tuple[tuple[int, ...], torch.dtype, bool] | None) -> str:
+    if fact is None:
+        return "is missing"
+    shape, dtype, trains = fact
+    return f"has shape {shape} and dtype {dtype} and {'trains' if trains else 'is frozen'}"
 
 
 def check_world(placement: Placement, crew: Crew) -> None:

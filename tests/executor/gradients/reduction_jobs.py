@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 import torch
@@ -150,7 +151,7 @@ def refused(rank: int, world: int, argument: None) -> dict[str, str]:
     narrow = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
 
     def attempt(stages: nn.Sequential = model, **given: object) -> str:
-        mine = {rank: stages[rank : rank + 1]}
+        mine = {rank: stages[rank] if isinstance(stages[rank], Odd | Unsigned) else stages[rank : rank + 1]}
         return refusal(lambda: Pipeline(problem, schedule, mine, nn.functional.mse_loss, **given))  # type: ignore[arg-type]  # what is tested
 
     found = {
@@ -174,7 +175,30 @@ def refused(rank: int, world: int, argument: None) -> dict[str, str]:
     sparse = nn.Sequential(nn.Embedding(5, 4, sparse=True))
     pipeline = Pipeline(*plan(1), {0: sparse}, lambda output, target: output.sum(), mesh=mesh)
     found["sparse"] = refusal(lambda: pipeline.step(torch.tensor([1, 2]), torch.zeros(2)))
+    part = nn.Sequential(nn.Linear(4, 4))
+    part[0].bias.requires_grad_(rank == 0)
+    found["replicas"] = refusal(lambda: Pipeline(*plan(1), {0: part}, nn.functional.mse_loss, mesh=alone))
+    less = nn.Sequential(nn.Linear(4, 4, bias=rank == 1))
+    found["less"] = refusal(lambda: Pipeline(*plan(1), {0: less}, nn.functional.mse_loss, mesh=alone))
+    for key, odd in (("check", Odd()), ("take over", Unsigned())):
+        found[key] = attempt(nn.Sequential(model[0], odd))
+        assert "forward" not in model[0].__dict__, "the stage that was taken over was given back"
     return found
+
+
+class Odd(nn.Module):
+    """Its parts cannot be looked at."""
+
+    def named_modules(self, *anything: Any, **named: Any) -> Any:
+        raise ValueError("no parts")
+
+
+class Unsigned(nn.Sequential):
+    """Nobody can tell what its forward takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.forward = min  # type: ignore[method-assign]  # what is tested
 
 
 def early(rank: int, world: int, argument: None) -> tuple[int, int]:
@@ -225,7 +249,7 @@ def find_all(rank: int, world: int, argument: None) -> Found:
 
 def wait_for_another(rank: int, world: int, what: str) -> None:
     """One process hangs or fails, and the other waits: for the gradients of a replica, or what follows the step."""
-    if what in ("hang before norm", "hang before evaluation"):
+    if what.startswith("hang before"):
         return _wait_after_the_step(rank, what)
     mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=NAMES)
     model = two_layers(0)
@@ -245,6 +269,8 @@ def _wait_after_the_step(rank: int, what: str) -> None:
     """One of two stages does not come to what all ranks do together after a step."""
     with Pipeline(*plan(2), {rank: two_layers(0)[:1]}, nn.functional.mse_loss, timeout_s=1.0) as pipeline:
         pipeline.step(*data(2))
+        if what == "hang before the trace" and rank == 0:
+            pipeline.save_trace("never.json")
         if what == "hang before evaluation":
             if rank == 0:
                 time.sleep(30)

@@ -62,11 +62,18 @@ def test_what_is_refused_on_every_rank(found: tuple[jobs.Found, ...]) -> None:
         "norm": r"InputError: max_norm = 0.0: must be above 0",
         "closed": r"InputError: step 0: the pipeline is closed",
         "sparse": r"RankFailure: rank \d, .*InputError: stage 0: a parameter of shape \(5, 4\) has a sparse gradient",
+        "replicas": r"InputError: stage 0: 0.bias has shape \(4,\) and dtype .* and trains in replica 0, and .* "
+        "and is frozen in replica 1; replicas of a stage must have the same parameters, and train the same of them",
+        "less": r"InputError: stage 0: 0.bias is missing in replica 0, and has shape .* and trains in replica 1",
+        "check": r"(RankFailure:|PeerFailed: rank 0 stops .* first:) rank 1: ValueError: no parts",
+        "take over": r"(RankFailure:|PeerFailed: rank 0 stops .* first:) rank 1: ValueError: no signature found",
     }
     for rank in found:
         assert set(rank.refused) == set(expected)
         for key, pattern in expected.items():
             assert re.match(pattern, rank.refused[key]), rank.refused[key]
+    for key in ("check", "take over"):
+        assert [rank.refused[key].split(":")[0] for rank in found] == ["PeerFailed", "RankFailure"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +90,7 @@ def test_what_is_refused_on_every_rank(found: tuple[jobs.Found, ...]) -> None:
             "hang before evaluation",
             r"^rank 1, step 1: .*Late: evaluate was not called on every rank of the pipeline within 1 s",
         ),
+        ("hang before the trace", r"^rank 0: .*Late: rank 1 did not come to save_trace within 1 s"),
     ],
 )
 def test_a_process_that_others_wait_for(what: str, message: str) -> None:

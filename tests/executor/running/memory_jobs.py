@@ -18,7 +18,7 @@ from adaptpipe.executor.running.memory import MemoryRule
 from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.executor.running.rows import MicroBatches
-from adaptpipe.executor.running.startup import gather
+from adaptpipe.executor.waiting import gather
 from adaptpipe.solver import Kind, Problem, Schedule
 from adaptpipe.solver.core.problem import Memory
 from adaptpipe.solver.evaluate.noise import Noise
@@ -146,7 +146,7 @@ def lengths(rank: int, world: int, schedule: Schedule) -> list[tuple[int, list[f
         ("enforce", "static"),
     ]
     for memory, execution in modes:
-        half = problem.memory if memory == "report" else _halves(problem, gather(peak))
+        half = problem.memory if memory == "report" else _halves(problem, gather(peak, 60, "peaks"))
         with Pipeline(
             replace(problem, memory=half), schedule, {rank: stage}, mse_loss, memory=memory, execution=execution
         ) as pipeline:
