@@ -14,7 +14,9 @@ from ...evaluate.simulate import simulate
 from ...evaluate.timeline import Timeline
 from ...heuristics.greedy_kernel import FAR
 from ...portfolio.request import Progress
+from ..bound import division_bound, lower_bound
 from ..plan import Plan
+from ..stage_table import StageTable
 from ..workload import Prices, Split, Workload
 from . import turns
 from .climber import Climber
@@ -92,7 +94,7 @@ class _Run:
         self.workload, self.limit, self.workers, self.seed = workload, time_limit, workers, seed
         self.on_progress = on_progress
         self.began, self.stop, self.lock = time.monotonic(), Event(), Lock()
-        self.bound = _area(workload)
+        self.bound = lower_bound(workload)
         self.goal = int(self.bound * (1 + HAIR))
         self.told = FAR
         self.climbers: list[Climber] = []
@@ -143,13 +145,16 @@ class _Run:
             turns.each(orders, anneal, self.workers, self.stop)
 
     def _begin(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> None:
-        found = starts(self.workload, families)
-        tables = {each.division: table_of(self.workload, each.division) for each in found}
-        fusing = any(_fusing_helps(self.workload.prices(size)) for each in tables for size in set(each))
-        self.climbers = [
-            Climber(self.workload, tables[each.division], each, fusing, self.seed + index)
-            for index, each in enumerate(found)
-        ]
+        self.climbers = []
+        for division in self.workload.divisions:
+            stages = StageTable(self.workload, division)
+            bound = division_bound(self.workload, division)
+            if bound is None:
+                continue
+            table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
+            for start in starts(self.workload, stages, families, bound / len(division)):
+                seed = self.seed + len(self.climbers)
+                self.climbers.append(Climber(self.workload, table, start, fusing, seed))
 
         def begin(each: Climber) -> None:
             each.level(LEVEL_MOVES)
@@ -195,14 +200,3 @@ def _leading(climbers: Sequence[Climber], count: int) -> list[Climber]:
 def _fusing_helps(prices: Prices) -> bool:
     halves = prices.backward_input + prices.backward_weight
     return bool((prices.backward < halves).any() or (prices.retained > prices.activation).any())
-
-
-def _area(workload: Workload) -> int:
-    work = min(
-        sum(
-            int((p.forward + p.backward_input + p.backward_weight).sum())
-            for p in (workload.prices(size) for size in division)
-        )
-        for division in workload.divisions
-    )
-    return int(work / 1000 / sum(workload.cluster.speed))

@@ -7,10 +7,12 @@ from itertools import product
 
 import numpy as np
 
-from ...core.placement import Placement, place
+from ...core.placement import Placement, explicit, place
 from ...core.schedule import Array
 from ...heuristics.greedy_kernel import DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
 from ...heuristics.policy import NEVER, SIXTEENTHS
+from ..partition import balanced
+from ..stage_table import StageTable
 from ..workload import Workload
 from .climber import Start
 from .point import Point, point
@@ -18,26 +20,18 @@ from .point import Point, point
 FAMILIES = (("v", 2), ("linear", 1), ("loop", 2), ("loop", 3), ("loop", 4), ("wave", 4))
 """Families of placements, with stages for each rank."""
 
-FIRST_SHARES = (0.5, 0.25, 0.35, 0.65)
+FIRST_SHARES = (0.25, 0.35, 0.5, 0.65)
 """Of a rank's layers under V, the share in the earlier of its two stages. A small one shortens the way to the last
 rank; an even one suits ranks that hold few layers."""
 
 
-def shares(workload: Workload, placement: Placement, division: tuple[int, ...], first: float = 0.5) -> Array:
-    """Boundaries of a split whose stages have their rank's part of all work, shape (S + 1,).
-
-    `first` is the share of the earlier half of the stages in the work of their rank.
-    """
+def shares(workload: Workload, placement: Placement, division: tuple[int, ...]) -> Array:
+    """Boundaries of a split whose stages have equal parts of their rank's part of all work, shape (S + 1,)."""
     prices = workload.prices(max(division))
     work = prices.forward + np.minimum(prices.backward, prices.backward_input + prices.backward_weight)
-    row = placement.stages[0]
-    half = len(row) // 2
-    weight = np.array([workload.cluster.speed[rank] for rank in row])
-    if len(row) > placement.ranks:
-        weight = weight * np.where(np.arange(len(row)) < half, first, 1 - first)
+    weight = np.array([workload.cluster.speed[rank] for rank in placement.stages[0]])
     goals = np.cumsum(weight)[:-1] / weight.sum() * work.sum()
-    inner = np.searchsorted(np.cumsum(work) - work / 2, goals)
-    return spread(inner.tolist(), workload.layers)
+    return spread(np.searchsorted(np.cumsum(work) - work / 2, goals).tolist(), workload.layers)
 
 
 def spread(inner: Sequence[int], layers: int) -> Array:
@@ -82,17 +76,46 @@ def policies(placement: Placement, count: int) -> list[Point]:
     return list(found.values())
 
 
-def starts(workload: Workload, families: Sequence[tuple[str, int]] = FAMILIES) -> list[Start]:
-    """Every family that there are layers for, with each division of the batch; most promising first."""
-    found = []
-    for (family, per_rank), division in product(families, workload.divisions):
+def starts(
+    workload: Workload, stages: StageTable, families: Sequence[tuple[str, int]] = FAMILIES, period: float | None = None
+) -> list[Start]:
+    """Splits of every family that there are layers for, no two alike, for one division of the batch.
+
+    `period` is the time from one micro-batch to the next, as in `partition.balanced`.
+    """
+    found: dict[tuple[bytes, bytes], Start] = {}
+    for (family, per_rank), order in product(families, orders(workload)):
         if workload.ranks * per_rank > workload.layers or (workload.ranks == 1 and per_rank > 1):
             continue
-        placement = place(family, workload.ranks, per_rank)
-        for first in FIRST_SHARES if per_rank > 1 else (0.5,):
-            bounds = shares(workload, placement, division, first)
-            policy = policies(placement, len(division))[0]
-            row = np.array(placement.stages[0], dtype=np.int64)
-            name = f"{family} {per_rank} x{len(division)} first {first}"
-            found.append(Start(name, division, policy._replace(row=row, bounds=bounds)))
-    return found
+        named = place(family, workload.ranks, per_rank)
+        placement = explicit(workload.ranks, [order[rank] for rank in named.stages[0]])
+        row = np.array(placement.stages[0], dtype=np.int64)
+        policy = policies(placement, len(stages.division))[0]
+
+        def add(name: str, bounds: Array | None, row: Array = row, policy: Point = policy) -> None:
+            if bounds is not None:
+                start = Start(name, stages.division, policy._replace(row=row, bounds=bounds))
+                found.setdefault((row.tobytes(), bounds.tobytes()), start)
+
+        def even(share: float | None, period: float | None = None, placement: Placement = placement) -> Array | None:
+            split = balanced(workload, placement, stages.division, first_share=share, period=period, table=stages)
+            return None if split is None else np.array([0, *(part.stop for part in split)], dtype=np.int64)
+
+        name = family if per_rank < 3 else f"{family} {per_rank}"
+        for share in (None, *FIRST_SHARES) if family == "v" and order == orders(workload)[0] else (None,):
+            add(name, even(share))
+        if period is not None:
+            add(name, even(None, period))
+        add(name, shares(workload, placement, stages.division))
+    return list(found.values())
+
+
+def orders(workload: Workload) -> list[tuple[int, ...]]:
+    """Orders of the ranks along the pipeline to begin with: as they are, and some by their speeds."""
+    ranks = tuple(range(workload.ranks))
+    if len(set(workload.cluster.speed)) == 1:
+        return [ranks]
+    slow = sorted(ranks, key=lambda rank: workload.cluster.speed[rank])
+    found = [ranks, tuple(slow), tuple(reversed(slow)), (*slow[::2], *reversed(slow[1::2]))]
+    found.append((*reversed(slow[::2]), *slow[1::2]))
+    return list(dict.fromkeys(found))

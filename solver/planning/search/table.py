@@ -10,10 +10,7 @@ import numpy as np
 from ...core.fit import exact
 from ...core.instance import UNLIMITED
 from ...core.schedule import Array
-from ..workload import PER_TICK, Workload
-
-FAST = 2**62
-"""Products of times and speeds above this do not fit in the integers of numpy."""
+from ..stage_table import StageTable
 
 
 class Table(NamedTuple):
@@ -54,63 +51,40 @@ class Table(NamedTuple):
     which: Array
 
 
-def table_of(workload: Workload, division: tuple[int, ...]) -> Table:
+def table_of(stages: StageTable) -> Table:
     """The table of a workload whose batch is divided into micro-batches of one size, or of two that differ by one."""
-    sizes = sorted(set(division))
-    prices = [workload.prices(size) for size in sizes]
-    cluster = workload.cluster
-    speeds = sorted(set(cluster.speed))
-    fields = ("forward", "backward_input", "backward_weight", "backward")
+    workload, cluster = stages.workload, stages.workload.cluster
+    sizes = sorted(stages.sizes)
     ticks = [
-        [_lines(sizes, [_ticks(_runs(getattr(each, field)) + each.op, speed) for each in prices]) for speed in speeds]
-        for field in fields
+        [_lines(sizes, [stages.ticks(field, size, speed) for size in sizes]) for speed in stages.speeds]
+        for field in ("forward", "backward_input", "backward_weight", "backward")
     ]
+    prices = [workload.prices(size) for size in sizes]
     held = [_lines(sizes, [_runs(getattr(each, field)) for each in prices]) for field in ("activation", "retained")]
-    links = {
-        (cluster.latency_s[r][q], cluster.bandwidth[r][q]): (r, q)
-        for r in range(workload.ranks)
-        for q in range(workload.ranks)
-        if r != q
-    }
-    number = {pair: index for index, pair in enumerate(links)}
+    pairs = [(r, q) for r in range(workload.ranks) for q in range(workload.ranks) if r != q]
+    links = sorted({(cluster.latency_s[r][q], cluster.bandwidth[r][q]) for r, q in pairs})
     messages = _lines(sizes, [each.message for each in prices])
+    link = np.full((workload.ranks, workload.ranks), -1, dtype=np.int64)
+    for r, q in pairs:
+        link[r, q] = links.index((cluster.latency_s[r][q], cluster.bandwidth[r][q]))
     return Table(
-        np.ascontiguousarray(ticks, dtype=np.int64),
-        np.ascontiguousarray(held, dtype=np.int64),
-        np.concatenate([[0], np.cumsum(workload.static)]).astype(np.int64),
-        np.array([tie.layers for tie in workload.ties], dtype=np.int64).reshape(-1, 2),
-        np.array([tie.static for tie in workload.ties], dtype=np.int64),
-        np.array([_lags(messages, *pair) for pair in links], dtype=np.int64).reshape(-1, *messages.shape),
-        np.array(
-            [
-                [
-                    -1 if r == q else number[cluster.latency_s[r][q], cluster.bandwidth[r][q]]
-                    for q in range(cluster.ranks)
-                ]
-                for r in range(cluster.ranks)
-            ],
-            dtype=np.int64,
-        ),
-        np.array([speeds.index(speed) for speed in cluster.speed], dtype=np.int64),
-        np.array([UNLIMITED if limit is None else limit for limit in cluster.memory], dtype=np.int64),
-        np.array([sizes.index(size) for size in division], dtype=np.int64),
+        ticks=np.ascontiguousarray(ticks, dtype=np.int64),
+        held=np.ascontiguousarray(held, dtype=np.int64),
+        static=np.concatenate([[0], np.cumsum(workload.static)]).astype(np.int64),
+        tie_layers=np.array([tie.layers for tie in workload.ties], dtype=np.int64).reshape(-1, 2),
+        tie_static=np.array([tie.static for tie in workload.ties], dtype=np.int64),
+        lag=np.array([_lags(messages, *pair) for pair in links], dtype=np.int64).reshape(-1, *messages.shape),
+        link=link,
+        speed=stages.of_rank,
+        limit=np.array([UNLIMITED if limit is None else limit for limit in cluster.memory], dtype=np.int64),
+        which=np.array([sizes.index(size) for size in stages.division], dtype=np.int64),
     )
 
 
 def _runs(values: Array) -> Array:
-    """Sums over the layers a..b-1, [a, b]; 0 where there are none."""
+    """Sums over the layers a..b-1, [a, b]."""
     sums = np.concatenate([[0], np.cumsum(values)])
-    runs: Array = np.maximum(sums[None, :] - sums[:, None], 0)
-    return runs
-
-
-def _ticks(thousandths: Array, speed: float) -> Array:
-    """`workload.stage_ticks` of each."""
-    value = exact(speed)
-    up, down = value.denominator, value.numerator * PER_TICK
-    if int(thousandths.max()) < (FAST - down) // up:
-        return np.array(-(-thousandths * up // down), dtype=np.int64)
-    return np.array(-(-thousandths.astype(object) * up // down), dtype=np.int64)
+    return np.asarray(sums[None, :] - sums[:, None], dtype=np.int64)
 
 
 def _lines(sizes: list[int], values: list[Array]) -> Array:

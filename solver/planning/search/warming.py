@@ -7,6 +7,7 @@ from functools import cache
 from ...core.cluster import uniform_cluster
 from ...core.placement import place
 from ...core.profile import Measurement, Part, Profile
+from ..stage_table import StageTable
 from ..workload import Workload
 from .climber import Climber
 from .order import Ordering
@@ -20,8 +21,9 @@ def warm_up() -> None:
     part = Part("layer", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 1, 1, 1),))
     cluster = uniform_cluster("two", 2, 100, 1e-5, 1e9)
     workload = Workload("warm", Profile("warm", (part,) * 3, 0.0), cluster, 2, (1,))
-    (start,) = starts(workload, [("linear", 1)])
-    climber = Climber(workload, table_of(workload, start.division), start, False, 0)
+    stages = StageTable(workload, (1, 1))
+    start = starts(workload, stages, [("linear", 1)])[0]
+    climber = Climber(workload, table_of(stages), start, False, 0)
     climber.level(1)
     climber.choose(policies(place("linear", 2), 2)[:1])
     climber.run(10, 1.0, 0.0)

@@ -14,8 +14,9 @@ from adaptpipe.solver.planning.search.climber import Climber, Start
 from adaptpipe.solver.planning.search.kernel import lay
 from adaptpipe.solver.planning.search.point import room_for
 from adaptpipe.solver.planning.search.starts import policies
-from adaptpipe.solver.planning.search.table import FAST, _ticks, table_of
-from adaptpipe.solver.planning.workload import split_of, stage_ticks
+from adaptpipe.solver.planning.search.table import table_of
+from adaptpipe.solver.planning.stage_table import StageTable
+from adaptpipe.solver.planning.workload import split_of
 
 from .workloads import random_workload
 
@@ -30,7 +31,7 @@ def test_prices_are_those_of_the_problem(seed: int) -> None:
         stages = random.randrange(ranks, layers + 1)
         row = random.sample(range(ranks), ranks) + random.choices(range(ranks), k=stages - ranks)
         bounds = [0, *sorted(random.sample(range(1, layers), stages - 1)), layers]
-        table, count = table_of(workload, division), len(division)
+        table, count = table_of(StageTable(workload, division)), len(division)
         point = policies(explicit(ranks, row), count)[0]._replace(bounds=np.array(bounds))
         room = room_for(stages, count, ranks)
         busiest = lay(table, point, room)
@@ -47,13 +48,6 @@ def test_prices_are_those_of_the_problem(seed: int) -> None:
         assert busiest == max(work[instance.rank == r].sum() for r in range(ranks))
 
 
-def test_odd_speeds_are_exact_beyond_machine_integers() -> None:
-    """A speed as a long decimal makes products that no machine integer holds."""
-    speed, thousandths = 0.8333333333333334, np.array([10**9 + 7, 3, 0])
-    assert int(thousandths.max()) * 10**16 > FAST
-    assert _ticks(thousandths, speed).tolist() == [stage_ticks(each, speed) for each in thousandths.tolist()]
-
-
 @pytest.mark.parametrize("seed", range(6))
 def test_a_point_becomes_the_schedule_that_it_was_judged_by(seed: int) -> None:
     """Values of the compiled search are makespans of valid schedules of the workload."""
@@ -63,7 +57,7 @@ def test_a_point_becomes_the_schedule_that_it_was_judged_by(seed: int) -> None:
     division = random.choice(workload.divisions)
     row = [*range(ranks), *reversed(range(ranks))]
     start = policies(explicit(ranks, row), len(division))[0]._replace(bounds=np.array([*range(len(row)), 9]))
-    climber = Climber(workload, table_of(workload, division), Start("", division, start), True, seed)
+    climber = Climber(workload, table_of(StageTable(workload, division)), Start("", division, start), True, seed)
     climber.level(100)
     climber.choose(policies(explicit(ranks, row), len(division)))
     first = climber.best
