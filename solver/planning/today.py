@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..core.placement import Placement, place
 from ..core.problem import Problem
@@ -141,6 +141,16 @@ def best_today(workload: Workload, rules: Sequence[Rule] = RULES) -> Today | Non
     """The best of today's schedules that fits; None where none does."""
     first = next(iter(todays(workload, rules)), None)
     return first if first is not None and first.fits else None
+
+
+def capped(workload: Workload, base: Today | Plan) -> Workload:
+    """The workload with every rank limited to the most that any rank of the base holds, for plans at equal memory.
+
+    A rank whose limit is lower keeps it.
+    """
+    most = max(base.timeline.peak_memory)
+    memory = tuple(most if limit is None else min(limit, most) for limit in workload.cluster.memory)
+    return replace(workload, cluster=replace(workload.cluster, memory=memory))
 
 
 def _todays(workload: Workload, rules: Sequence[Rule]) -> Iterator[Today]:
