@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .checkpoints import load_checkpoint, save_checkpoint
+    from .checkpoints import check_checkpoint, load_checkpoint, save_checkpoint
     from .errors import ExecutorError, MemoryLimitError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launching.launcher import launch
     from .measuring.profiling import measure, message_reserve
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .running.rows import MicroBatches
 
 _HOME = {
-    "checkpoints": ("load_checkpoint", "save_checkpoint"),
+    "checkpoints": ("check_checkpoint", "load_checkpoint", "save_checkpoint"),
     "errors": ("ExecutorError", "MemoryLimitError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launching.launcher": ("launch",),
     "measuring.profiling": ("measure", "message_reserve"),
@@ -49,6 +49,7 @@ __all__ = [
     "StepReport",
     "TransportError",
     "WeightQueueError",
+    "check_checkpoint",
     "launch",
     "load_checkpoint",
     "lower",

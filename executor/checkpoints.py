@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -133,13 +133,15 @@ def load_checkpoint(
         known = set().union(*needed)
         model = {
             stage: {
-                key: _fitting(path, stage, key, value, found, aliases) for key, value in module.state_dict().items()
+                key: _fitting(path, f"stage {stage}", key, value, found, aliases)
+                for key, value in module.state_dict().items()
             }
             for stage, module in _modules(pipeline).items()
         }
-        if surplus := [key for key in found if key not in known]:
-            raise InputError(f"{path}: no stage has {_some(surplus)}; the checkpoint is of another model")
-        packed = None if optimizer is None else _packed(path, pipeline, optimizer, data.get("optimizer"), aliases)
+        _check_surplus(path, found, known)
+        packed = None
+        if optimizer is not None:
+            packed = _packed(path, pipeline, optimizer, _optimizer_of(path, data), aliases)
         return model, packed, int(data.get("steps", 0)), dict(data.get("extra") or {})
 
     model, packed, pipeline.steps, extra = agree(read, lambda made: "", timeout_s, what)
@@ -148,6 +150,33 @@ def load_checkpoint(
     if optimizer is not None and packed is not None:
         optimizer.load_state_dict(packed)
     return extra
+
+
+def check_checkpoint(path: str | Path, model: nn.Module) -> None:
+    """Check that a checkpoint can be loaded into the stages of a model, with an optimizer; any one process may.
+
+    Parameters
+    ----------
+    path
+        As for `load_checkpoint`.
+    model
+        The unsplit model. Of a parameter with several names, the file needs one.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is of another model, or has no state of an optimizer.
+    """
+    data = _read(Path(path))
+    found, state = data.get("model", data), model.state_dict(keep_vars=True)
+    names: dict[int, list[str]] = {}
+    for key, value in state.items():
+        names.setdefault(id(value), []).append(key)
+    aliases = {key: tuple(names[id(value)]) for key, value in state.items()}
+    for key, value in state.items():
+        _fitting(path, "the model", key, value, found, aliases)
+    _check_surplus(path, found, state)
+    _optimizer_of(path, data)
 
 
 def _modules(pipeline: Pipeline) -> dict[int, nn.Module]:
@@ -258,35 +287,45 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _fitting(
-    path: str | Path, stage: int, key: str, own: Any, found: Mapping[str, Any], aliases: Mapping[str, tuple[str, ...]]
+    path: str | Path, where: str, key: str, own: Any, found: Mapping[str, Any], aliases: Mapping[str, tuple[str, ...]]
 ) -> Any:
-    """What the file has for a key of a stage."""
+    """What the file has for a key of a stage, or of the model."""
     there = next((name for name in (key, *aliases.get(key, ())) if name in found), None)
     if there is None:
         raise InputError(
-            f"{path}: has nothing for {key!r} of stage {stage}; it has {_some(list(found))}; the checkpoint is of "
+            f"{path}: has nothing for {key!r} of {where}; it has {_some(list(found))}; the checkpoint is of "
             "another model, or the stages do not have its names"
         )
     value = found[there]
     if isinstance(own, Tensor) and (not isinstance(value, Tensor) or value.shape != own.shape):
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise InputError(
-            f"{path}: {there!r} has shape {shape}, and stage {stage} needs {tuple(own.shape)}; the checkpoint is of "
+            f"{path}: {there!r} has shape {shape}, and {where} needs {tuple(own.shape)}; the checkpoint is of "
             "another model"
         )
     return value
+
+
+def _check_surplus(path: str | Path, found: Mapping[str, Any], known: Container[str]) -> None:
+    if surplus := [key for key in found if key not in known]:
+        raise InputError(f"{path}: no stage has {_some(surplus)}; the checkpoint is of another model")
+
+
+def _optimizer_of(path: str | Path, data: Mapping[str, Any]) -> dict[str, Any]:
+    saved: dict[str, Any] | None = data.get("optimizer")
+    if saved is None:
+        raise InputError(f"{path}: has no state of an optimizer; load it without one")
+    return saved
 
 
 def _packed(
     path: str | Path,
     pipeline: Pipeline,
     optimizer: torch.optim.Optimizer,
-    saved: dict[str, Any] | None,
+    saved: dict[str, Any],
     aliases: Mapping[str, tuple[str, ...]],
 ) -> dict[str, Any]:
     """The state dict of this rank's optimizer, made of what the file knows of its parameters."""
-    if saved is None:
-        raise InputError(f"{path}: has no state of an optimizer; load it without one")
     settings = {name: _settings(group) for group in saved["groups"] for name in group["params"]}
     packed = optimizer.state_dict()
     packed["state"] = {}

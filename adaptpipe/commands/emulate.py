@@ -10,6 +10,7 @@ from statistics import fmean, median
 import msgspec
 
 from adaptpipe.executor.measuring.emulation import (
+    WARM_UP,
     Step,
     Way,
     emulate,
@@ -164,7 +165,11 @@ def emulate_run(spec: RunSpec) -> Emulation:
     named = _schedules(spec, problem)
     ways = [Way(schedule, execution, noise) for _, schedule in named for execution in EXECUTIONS]
     predicted = [predicted_s(problem, way, spec.steps, seconds_per_tick) for way in ways]
-    say(f"emulating {spec.steps} steps of {' and '.join(name for name, _ in named)}, static and adaptive, in turns")
+    length_s = sum(fmean(said) for said in predicted) * (WARM_UP + spec.steps)
+    say(
+        f"emulating {spec.steps} steps of {' and '.join(name for name, _ in named)}, static and adaptive, in turns: "
+        f"about {length_s:.3g} s"
+    )
     steps = emulate(
         problem,
         ways,

@@ -45,9 +45,12 @@ def run(
         return
     if spec.problem:
         raise InputError(f"problem = {spec.problem!r}: has no model to train; add --emulate, or leave the key out")
+    if spec.seconds_per_tick is not None:
+        say("seconds_per_tick is for --emulate: without it, ops take what they take")
     _check_files(spec)
-    from .training import launch_ranks, run_rank
+    from .training import check_resumed, launch_ranks, run_rank
 
+    check_resumed(spec)
     cores = os.cpu_count() or 1
     if spec.processes > cores and "WORLD_SIZE" not in os.environ:
         say(f"{spec.processes} ranks share {cores} cores: measured times will show the sharing more than the schedule")

@@ -9,8 +9,8 @@ from typing import TypeVar
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptpipe.executor import launch, measure
-from adaptpipe.models import build_stage, next_byte_loss, training_batches
+from adaptpipe.executor import check_checkpoint, launch, measure
+from adaptpipe.models import build_full, build_stage, next_byte_loss, training_batches
 from adaptpipe.models.hf import DecoderConfig
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result
 
@@ -40,6 +40,18 @@ def launch_ranks(function: Callable[[int, int, RunSpec], R], spec: RunSpec) -> t
     config, _, _ = configure(spec)
     preload = config.slow_imports if isinstance(config, DecoderConfig) else ()
     return launch(function, spec.processes, spec, preload=preload)
+
+
+def check_resumed(spec: RunSpec) -> None:
+    """Refuse a checkpoint of another model before anything is measured.
+
+    Raises
+    ------
+    InputError
+        Naming what does not fit.
+    """
+    if spec.resume:
+        check_checkpoint(spec.resume, build_full(configure(spec)[0], spec.seed))
 
 
 def profile_rank(rank: int, ranks: int, spec: RunSpec) -> Profile:

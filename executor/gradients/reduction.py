@@ -119,6 +119,13 @@ class Reduction:
                 parameter.grad = self._before[id(parameter)]
         self._under_way, self._before = [], {}
 
+    def abandon(self) -> None:
+        """Give parameters the gradients of earlier steps back, after a step that failed."""
+        for parameter in self._parameters():
+            if id(parameter) in self._before:
+                parameter.grad = self._before[id(parameter)]
+        self._under_way, self._before = [], {}
+
     def parameters(self) -> Iterator[nn.Parameter]:
         """This rank's copies."""
         for slot in self._all:
@@ -235,6 +242,11 @@ class Reducer:
         """End a step: wait for every sum, up to `timeout_s` seconds for each."""
         for reduction in self._reductions:
             reduction.finish(timeout_s)
+
+    def abandon(self) -> None:
+        """End a step that failed: gradients of earlier steps are not lost."""
+        for reduction in self._reductions:
+            reduction.abandon()
 
     def close(self) -> None:
         """Give the groups back."""

@@ -190,7 +190,8 @@ class Pipeline(Session):
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
 
         The loss is the mean over the batch: micro-batches weigh in by their samples, and the weight is applied to the
-        loss. So gradients that were there before are left as they are, and steps without `zero_grad` add up.
+        loss. So gradients that were there before are left as they are, and steps without `zero_grad` add up. A step
+        that fails leaves a part of its own in them, or nothing where parameters are tied or have replicas.
 
         Parameters
         ----------
@@ -228,6 +229,9 @@ class Pipeline(Session):
             runner.begin(len(self._program.sizes), self._complete)
         try:
             return self._train(execution, begin)
+        except BaseException:
+            self._reducer.abandon()
+            raise
         finally:
             self._hooks.release()
 

@@ -87,7 +87,10 @@ def import_csv(path: str | Path, problem: Problem | None = None) -> Imported:
         sizes, name = (1,) * count, ""
         notes.append("a CSV does not say how large micro-batches are: 1 sample each; --problem says it")
     schedule = Schedule(placement, sizes, ops)
-    found = check(problem or bare_problem(placement, sum(sizes), sorted(set(sizes))), schedule)
+    try:
+        found = check(problem or bare_problem(placement, sum(sizes), sorted(set(sizes))), schedule)
+    except InputError as error:
+        raise InputError(f"{path}: {error}; its rows are the ranks, and say which stages each of them holds") from None
     if found:
         raise NoAnswerError(f"{path}: {found[0].message}")
     return Imported(schedule, problem.name if problem is not None else name, tuple(notes))

@@ -51,6 +51,9 @@ def test_a_given_schedule_and_a_tick_of_any_length(run_file: Path, tmp_path: Pat
     assert done.exit_code == 0, done.output
     for text in ("mine.json", "adaptive", "units in waits", "a message takes", "noise: none"):
         assert text in done.stdout
+    # 3 steps, as 2 warm up, of two schedules in both ways: each of 4 micro-batches that take 1.6 ms, and a ramp.
+    (length,) = re.findall(r"static and adaptive, in turns: about (\S+) s", done.stderr)
+    assert float(length) > 3 * 2 * 2 * 4 * 1.6e-3
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ import torch
 
 from adaptpipe.commands.planning import configure
 from adaptpipe.commands.run_file import RunSpec, load_run
+from adaptpipe.commands.training import check_resumed
 from adaptpipe.models import build_full, next_byte_loss, training_batches
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, check, place
 from adaptpipe.solver.traces.reading import load_trace
+from tests.commands.cli import call
 from tests.nesting import tracks
 from tests.solver.pytorch.test_messages import HUNG
 from tests.theirs import dump, theirs
@@ -231,6 +233,39 @@ def test_a_baseline_of_another_shape(run_file: Path, tmp_path: Path) -> None:
     spec = load_run(run_file, [f"baseline={tmp_path}/s.json", "placement=loop", "stages_per_rank=2"])
     with pytest.raises(InputError, match=r"^baseline = '.*s\.json': the schedule is for 2 stages on 2 ranks, the p"):
         configure(spec)
+
+
+def test_a_csv_of_another_shape(run_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("0F0,0B0\n1F0,1B0\n")
+    spec = load_run(run_file, [f"baseline={tmp_path}/s.csv", "placement=loop", "stages_per_rank=2", "samples=1"])
+    with pytest.raises(
+        InputError, match=r"^.*s\.csv: the schedule is for 2 stages on 2 ranks, the problem .* its rows"
+    ):
+        configure(spec)
+
+
+def test_a_checkpoint_of_another_model_is_refused_before_the_work(run_file: Path, tmp_path: Path) -> None:
+    """And a key that only an emulation reads is not passed over in silence."""
+    path = tmp_path / "model.pt"
+    torch.save({"model": {"x": torch.ones(1)}, "optimizer": None}, path)
+    done = call("run", run_file, "--set", f"resume={path}", "--set", "seconds_per_tick=1e-6")
+    assert done.exit_code == 2
+    assert re.search(r"model\.pt: has nothing for '.*' of the model; it has 'x'", done.stderr), done.stderr
+    assert "seconds_per_tick is for --emulate" in done.stderr
+    assert "measuring" not in done.stderr
+
+    spec = load_run(run_file, [f"resume={path}", "model.tied=true"])
+    model = build_full(configure(spec)[0], spec.seed)
+    torch.save({"model": model.state_dict(), "optimizer": None}, path)
+    with pytest.raises(InputError, match="has no state of an optimizer"):
+        check_resumed(spec)
+    one_name = dict(model.state_dict())
+    del one_name[configure(spec)[0].ties[0][1][1]]
+    torch.save({"model": one_name, "optimizer": {}}, path)
+    check_resumed(spec)
+    torch.save({"model": {**one_name, "more": torch.ones(1)}, "optimizer": {}}, path)
+    with pytest.raises(InputError, match="no stage has 'more'"):
+        check_resumed(spec)
 
 
 def test_the_documentation_lists_every_key_with_its_default() -> None:

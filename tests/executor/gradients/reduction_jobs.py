@@ -174,7 +174,10 @@ def refused(rank: int, world: int, argument: None) -> dict[str, str]:
     mesh = alone
     sparse = nn.Sequential(nn.Embedding(5, 4, sparse=True))
     pipeline = Pipeline(*plan(1), {0: sparse}, lambda output, target: output.sum(), mesh=mesh)
+    earlier = sparse[0].weight.grad = torch.ones(5, 4)
     found["sparse"] = refusal(lambda: pipeline.step(torch.tensor([1, 2]), torch.zeros(2)))
+    assert sparse[0].weight.grad is earlier, "what steps before have left is not lost"
+    assert torch.equal(earlier, torch.ones(5, 4))
     part = nn.Sequential(nn.Linear(4, 4))
     part[0].bias.requires_grad_(rank == 0)
     found["replicas"] = refusal(lambda: Pipeline(*plan(1), {0: part}, nn.functional.mse_loss, mesh=alone))
