@@ -36,11 +36,14 @@ class Start:
         Samples of each micro-batch.
     point
         Split, placement, policy.
+    level
+        Whether the split is balanced.
     """
 
     name: str
     division: tuple[int, ...]
     point: Point
+    level: bool
 
 
 class Climber:
@@ -54,12 +57,15 @@ class Climber:
         Where to begin.
     fusing
         Whether a fused backward may help anywhere.
+    bound
+        Ticks that no plan of the start's division gets below.
     seed
         Of the moves.
     """
 
-    def __init__(self, workload: Workload, table: Table, start: Start, fusing: bool, seed: int) -> None:
+    def __init__(self, workload: Workload, table: Table, start: Start, fusing: bool, bound: int, seed: int) -> None:
         self.workload, self.table, self.start, self.fusing = workload, table, start, fusing
+        self.bound = bound
         self.trading = not workload.cluster.uniform
         self._now, self._trial, self._best = (start.point.copy() for _ in range(3))
         self._room: Room = room_for(len(start.point.row), len(start.division), workload.ranks)
@@ -80,9 +86,9 @@ class Climber:
         """Balance the split: move layers until the busiest rank has little to do, and all ranks room."""
         kernel.level(self.table, self._now, self._trial, self._room, self._random, moves, 0.03)
 
-    def choose(self, policies: list[Point], at_once: int = 2**62) -> None:
+    def choose(self, policies: list[Point]) -> None:
         """Take the best of some policies for the split at hand; of each the split is overwritten."""
-        for policy in policies[:at_once]:
+        for policy in policies:
             policy.row[:], policy.bounds[:] = self._now.row, self._now.bounds
             value = kernel.value_of(self.table, policy, self._room, self.best)
             if value < self.best:

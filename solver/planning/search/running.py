@@ -1,12 +1,14 @@
-"""The search for a plan: many starts, few of which stay; then the order of the best."""
+"""The search for a plan: many starts, few of which stay; then the order of the best, and their neighbours."""
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import Event, Lock
 
-from ...core.errors import NoAnswerError
+from ...core.errors import InputError, NoAnswerError
 from ...core.placement import explicit
 from ...core.schedule import Schedule
 from ...evaluate.check import check
@@ -20,27 +22,43 @@ from ..stage_table import StageTable
 from ..workload import Prices, Split, Workload
 from . import turns
 from .climber import Climber
+from .neighbours import neighbours
 from .order import Ordering
-from .starts import FAMILIES, policies, starts
+from .starts import FAMILIES, policies, starts, starts_of
 from .table import table_of
 from .warming import warm_up
 
 OnProgress = Callable[[Progress], None]
 
-CLIMBS = ((24, 0.08), (12, 0.08), (6, 0.1))
-"""Rounds of changes of splits and policies: how many starts take part, and the share of the time."""
+BEGIN = 0.15
+"""Share of the time in which starts are made; one at least."""
 
-ORDERS = ((4, 0.15, 2.5), (2, 0.15, 1.0), (1, 0.2, 1.0))
-"""Rounds of annealing of the order: how many plans take part, the share of the time, and the warmth."""
+CLIMBS = ((24, 4, 0.09), (10, 3, 0.09), (5, 2, 0.12))
+"""Rounds of changes of splits and policies: how many searches take part, how many of them at most with one placement
+and division, and the share of the time."""
+
+ORDERS = ((4, 0.12, 2.5), (5, 0.12, 1.0), (2, 0.12, 1.0), (1, 0.14, 1.0))
+"""Rounds of annealing of the order: how many plans take part, the share of the time, and the warmth. In all but the
+first, neighbours of the best take part."""
+
+NEIGHBOURS = 2
+"""Neighbours of each of the best plans that take part."""
+
+WARMER = (1.0, 8.0, 2.5, 20.0)
+"""Temperatures at which threads anneal one plan side by side, as in `anneal.team`."""
 
 HAIR = 2e-4
 """A plan this close to the bound, as a share of it, ends the search."""
 
-ANSWERS = 4
-"""Plans that are returned at most."""
+ANSWERS, ALIKE, WORSE = 4, 2, 0.03
+"""Plans that are returned at most; how many of them with one placement and division; and how much longer than the best
+they may take, as a share."""
 
-LEVEL_MOVES = 3000
-"""Moves that balance a start."""
+LEVEL_MOVES = 2000
+"""Moves that balance a start that is not exactly balanced."""
+
+FIRST_POLICIES = 40
+"""Policies that every start is tried with; those that stay are tried with all."""
 
 
 def search(
@@ -55,6 +73,11 @@ def search(
 ) -> tuple[Plan, ...]:
     """Plans of a workload: layers to stages, stages to ranks, division of the batch and order of ops, all together.
 
+    Splits that load the ranks evenly, under several families of placements and for each division of the batch, are the
+    starts. They are annealed: a move takes a layer from one stage to another, lets two unequal ranks change places, or
+    changes the policy of a greedy list scheduler, which judges them all. Few stay on. Of those, the order itself is
+    annealed, and that of splits next to the best.
+
     Parameters
     ----------
     workload
@@ -66,11 +89,12 @@ def search(
     seed
         Of all moves.
     on_progress
-        Told of each better plan.
+        Told of each better plan, from any of the threads.
     families
-        Families of placements to look at, with stages for each rank; None: all that there are layers for.
+        Families of placements to look at, with stages for each rank; None: all that there are layers for, or, with
+        `start`, those of its plans.
     start
-        Plans of the same layers to go on from, whether they fit or not.
+        Plans of the same layers on as many ranks to go on from, whether they fit or not. Those that fit are never lost.
 
     Returns
     -------
@@ -80,11 +104,17 @@ def search(
 
     Raises
     ------
+    InputError
+        When an option is out of range.
     NoAnswerError
         When no plan was found that fits.
     """
+    if not (time_limit > 0 and math.isfinite(time_limit)):
+        raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
+    if workers < 1:
+        raise InputError(f"workers: {workers} is below 1")
     warm_up()
-    return _Run(workload, time_limit, workers, seed, on_progress).run(families or FAMILIES, start)
+    return _Run(workload, time_limit, workers, seed, on_progress).run(families, start)
 
 
 class _Run:
@@ -100,72 +130,113 @@ class _Run:
         self.climbers: list[Climber] = []
         self.kept: dict[object, tuple[Timeline, Split, str]] = {}
 
-    def run(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    def run(self, families: Sequence[tuple[str, int]] | None, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         reason = ""
         try:
-            self._search(families, plans)
+            self._begin(families, plans)
+            self._climb()
+            self._order()
         except KeyboardInterrupt:
             reason = "interrupted"
-            for each in _leading(self.climbers, 1):
+            for each in _leading(self.climbers, 1, 1):
                 self._take(each)
         if not self.kept:
             raise NoAnswerError(f"{self.workload.name}: no plan found that fits; allow more memory, or more time")
         took = time.monotonic() - self.began
-        best = sorted(self.kept.values(), key=lambda each: each[0].makespan)[:ANSWERS]
-        return tuple(
-            Plan(self.workload, split, timeline, self.bound, name, took, reason) for timeline, split, name in best
-        )
+        best = sorted(self.kept.values(), key=lambda each: each[0].makespan)
+        alike: Counter[object] = Counter()
+        answers = []
+        for timeline, split, name in best:
+            kind = (timeline.schedule.placement.stages, timeline.schedule.sizes)
+            alike[kind] += 1
+            if alike[kind] <= ALIKE and timeline.makespan <= best[0][0].makespan * (1 + WORSE):
+                answers.append(Plan(self.workload, split, timeline, self.bound, name, took, reason))
+        return tuple(answers[:ANSWERS])
 
-    def _search(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> None:
-        self._begin(families, plans)
-        climbers = self.climbers
-        for count, share in CLIMBS:
-            climbers = _leading(climbers, count)
-            seconds = share * self.limit * self.workers / max(1, len(climbers))
-
-            def climb(each: Climber, seconds: float = seconds) -> None:
-                turns.cool(each, seconds, self.stop, self.goal)
-                self._tell(each.best, each.start.name)
-
-            turns.each(climbers, climb, self.workers, self.stop)
-        orders: list[Ordering] = []
-        for index, each in enumerate(_leading(climbers, ORDERS[0][0])):
-            timeline = self._take(each)
-            orders.append(
-                Ordering(each.start.name, each.split(), timeline.problem, timeline.schedule, self.seed + index)
-            )
-        for count, share, warmth in ORDERS:
-            orders = sorted(orders, key=lambda each: each.best)[:count]
-            seconds = share * self.limit * self.workers / max(1, len(orders), self.workers)
-
-            def anneal(each: Ordering, seconds: float = seconds, warmth: float = warmth) -> None:
-                turns.cool(each, seconds, self.stop, self.goal, warmth)
-                self._keep(f"{each.name}, annealed", each.split, each.schedule())
-
-            turns.each(orders, anneal, self.workers, self.stop)
-
-    def _begin(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> None:
-        self.climbers = []
-        for division in self.workload.divisions:
-            stages = StageTable(self.workload, division)
+    def _begin(self, families: Sequence[tuple[str, int]] | None, plans: Sequence[Plan]) -> None:
+        """Starts, most promising first; as many as there is time for."""
+        for plan in plans:
+            problem = self.workload.problem(plan.split, plan.placement, plan.division)
+            if not check(problem, plan.timeline.schedule):
+                self._keep(plan.method, plan.split, plan.timeline.schedule)
+        divisions = {plan.division: None for plan in plans} or dict.fromkeys(self.workload.divisions)
+        if families is None:
+            families = [pair for pair in FAMILIES if not plans or pair in {_family(plan) for plan in plans}]
+        rows = []
+        for division in divisions:
             bound = division_bound(self.workload, division)
             if bound is None:
                 continue
+            stages = StageTable(self.workload, division)
             table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
-            for start in starts(self.workload, stages, families, bound / len(division)):
+            found = starts_of(plans, division) + starts(self.workload, stages, families, bound / len(division))
+            rows.append((bound, [(table, start, fusing) for start in found]))
+        rows.sort(key=lambda row: row[0])
+        for bound, row in rows:
+            for table, start, fusing in row:
                 seed = self.seed + len(self.climbers)
-                self.climbers.append(Climber(self.workload, table, start, fusing, seed))
+                self.climbers.append(Climber(self.workload, table, start, fusing, bound, seed))
+        deadline = time.monotonic() + BEGIN * self.limit
 
         def begin(each: Climber) -> None:
-            each.level(LEVEL_MOVES)
+            # The first climbers are those with the least bound, but all families of one division come before others.
+            if self.told < FAR and (time.monotonic() > deadline or each.bound >= self.told):
+                return
+            if not each.start.level:
+                each.level(LEVEL_MOVES)
             row = explicit(self.workload.ranks, each.start.point.row.tolist())
-            each.choose(policies(row, len(each.start.division)))
+            each.choose(policies(row, len(each.start.division))[:FIRST_POLICIES])
             self._tell(each.best, each.start.name)
 
         turns.each(self.climbers, begin, self.workers, self.stop)
 
-    def _take(self, climber: Climber) -> Timeline:
-        return self._keep(climber.start.name, climber.split(), climber.schedule())
+    def _climb(self) -> None:
+        """Anneal splits and policies; fewer stay on each time."""
+        climbers = self.climbers
+        for number, (count, alike, share) in enumerate(CLIMBS):
+            climbers = [each for each in _leading(climbers, count, alike) if each.bound < self.told]
+            seconds = share * self.limit * self.workers / max(self.workers, len(climbers))
+
+            def climb(each: Climber, seconds: float = seconds, number: int = number) -> None:
+                if number == 0:
+                    row = explicit(self.workload.ranks, each.start.point.row.tolist())
+                    each.choose(policies(row, len(each.start.division))[FIRST_POLICIES:])
+                turns.cool(each, seconds, self.stop, self.goal)
+                self._tell(each.best, each.start.name)
+
+            turns.each(climbers, climb, self.workers, self.stop)
+
+    def _order(self) -> None:
+        """Anneal the order of the best plans, and of their neighbours."""
+        for each in _leading(self.climbers, ORDERS[0][0], ORDERS[0][0]):
+            self._take(each)
+        for number, (count, share, warmth) in enumerate(ORDERS):
+            best = sorted(self.kept.values(), key=lambda each: each[0].makespan)[:count]
+            if 0 < number < len(ORDERS) - 1:
+                for timeline, split, name in best[:2]:
+                    best += [
+                        (other, moved, name)
+                        for moved, other in neighbours(self.workload, split, timeline, NEIGHBOURS)
+                        if self._key(moved, other.schedule) not in self.kept
+                    ]
+            copies = max(1, self.workers // max(1, len(best)))
+            orders = [
+                (
+                    Ordering(name, split, timeline.problem, timeline.schedule, self.seed + number * 100 + k),
+                    WARMER[k % 4],
+                )
+                for k in range(copies)
+                for timeline, split, name in best
+            ]
+            seconds = share * self.limit * self.workers / max(self.workers, len(orders))
+
+            def anneal(pair: tuple[Ordering, float], seconds: float = seconds, warmth: float = warmth) -> None:
+                each, warmer = pair
+                turns.cool(each, seconds, self.stop, self.goal, warmth * warmer)
+                name = each.name if "annealed" in each.name else f"{each.name}, annealed"
+                self._keep(name, each.split, each.schedule())
+
+            turns.each(orders, anneal, self.workers, self.stop)
 
     def _tell(self, value: int, name: str) -> None:
         with self.lock:
@@ -174,27 +245,41 @@ class _Run:
             self.told = value
             if self.on_progress is not None:
                 took = time.monotonic() - self.began
-                self.on_progress(Progress(name, value, self.bound, value / self.bound - 1, took))
+                gap = value / self.bound - 1 if self.bound else None
+                self.on_progress(Progress(name, value, self.bound, gap, took))
 
-    def _keep(self, name: str, split: Split, schedule: Schedule) -> Timeline:
+    def _take(self, climber: Climber) -> None:
+        self._keep(climber.start.name, climber.split(), climber.schedule())
+
+    def _keep(self, name: str, split: Split, schedule: Schedule) -> None:
         problem = self.workload.problem(split, schedule.placement, schedule.sizes)
         timeline = simulate(problem, schedule)
         assert not check(problem, schedule), "a plan keeps to the data flow and the memory"
-        key = (split, schedule.placement.stages, schedule.sizes)
+        key = self._key(split, schedule)
         with self.lock:
             if key not in self.kept or timeline.makespan < self.kept[key][0].makespan:
                 self.kept[key] = (timeline, split, name)
         self._tell(timeline.makespan, name)
-        return timeline
+
+    @staticmethod
+    def _key(split: Split, schedule: Schedule) -> object:
+        return split, schedule.placement.stages, schedule.sizes
 
 
-def _leading(climbers: Sequence[Climber], count: int) -> list[Climber]:
-    """The best few, no two at the same split, placement and division."""
+def _leading(climbers: Sequence[Climber], count: int, alike: int) -> list[Climber]:
+    """The best few, no two with the same split, placement and division, nor too many that differ in the split only."""
     found: dict[object, Climber] = {}
+    kinds: Counter[object] = Counter()
     for each in sorted(climbers, key=lambda each: each.best):
-        if each.best < FAR:
-            found.setdefault(each.key, each)
+        _, *kind = each.key
+        if each.best < FAR and each.key not in found and kinds[tuple(kind)] < alike:
+            kinds[tuple(kind)] += 1
+            found[each.key] = each
     return list(found.values())[:count]
+
+
+def _family(plan: Plan) -> tuple[str, int]:
+    return plan.placement.name, plan.placement.stage_count // plan.placement.ranks
 
 
 def _fusing_helps(prices: Prices) -> bool:

@@ -12,6 +12,7 @@ from ...core.schedule import Array
 from ...heuristics.greedy_kernel import DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
 from ...heuristics.policy import NEVER, SIXTEENTHS
 from ..partition import balanced
+from ..plan import Plan
 from ..stage_table import StageTable
 from ..workload import Workload
 from .climber import Start
@@ -91,23 +92,40 @@ def starts(
         placement = explicit(workload.ranks, [order[rank] for rank in named.stages[0]])
         row = np.array(placement.stages[0], dtype=np.int64)
         policy = policies(placement, len(stages.division))[0]
+        name = family if per_rank < 3 else f"{family} {per_rank}"
 
-        def add(name: str, bounds: Array | None, row: Array = row, policy: Point = policy) -> None:
+        def add(
+            bounds: Array | None,
+            level: bool = True,
+            name: str = name,
+            row: Array = row,
+            policy: Point = policy,
+        ) -> None:
             if bounds is not None:
-                start = Start(name, stages.division, policy._replace(row=row, bounds=bounds))
+                start = Start(name, stages.division, policy._replace(row=row, bounds=bounds), level)
                 found.setdefault((row.tobytes(), bounds.tobytes()), start)
 
         def even(share: float | None, period: float | None = None, placement: Placement = placement) -> Array | None:
             split = balanced(workload, placement, stages.division, first_share=share, period=period, table=stages)
             return None if split is None else np.array([0, *(part.stop for part in split)], dtype=np.int64)
 
-        name = family if per_rank < 3 else f"{family} {per_rank}"
         for share in (None, *FIRST_SHARES) if family == "v" and order == orders(workload)[0] else (None,):
-            add(name, even(share))
+            add(even(share))
         if period is not None:
-            add(name, even(None, period))
-        add(name, shares(workload, placement, stages.division))
+            add(even(None, period))
+        add(shares(workload, placement, stages.division), level=False)
     return list(found.values())
+
+
+def starts_of(plans: Sequence[Plan], division: tuple[int, ...]) -> list[Start]:
+    """The splits and placements of plans that divide the batch so."""
+    found = []
+    for plan in plans:
+        if plan.division == division:
+            policy = policies(plan.placement, len(division))[0]
+            bounds = np.array([0, *(part.stop for part in plan.split)], dtype=np.int64)
+            found.append(Start(plan.method, division, policy._replace(bounds=bounds), True))
+    return found
 
 
 def orders(workload: Workload) -> list[tuple[int, ...]]:

@@ -23,7 +23,7 @@ def warm_up() -> None:
     workload = Workload("warm", Profile("warm", (part,) * 3, 0.0), cluster, 2, (1,))
     stages = StageTable(workload, (1, 1))
     start = starts(workload, stages, [("linear", 1)])[0]
-    climber = Climber(workload, table_of(stages), start, False, 0)
+    climber = Climber(workload, table_of(stages), start, False, 0, 0)
     climber.level(1)
     climber.choose(policies(place("linear", 2), 2)[:1])
     climber.run(10, 1.0, 0.0)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from adaptpipe.solver import NoAnswerError, check, place, simulate
+from adaptpipe.solver import InputError, NoAnswerError, check, place, simulate
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.profile import Measurement, Part, Profile
 from adaptpipe.solver.heuristics import zb_v
@@ -69,3 +69,27 @@ def test_ctrl_c_keeps_the_best() -> None:
 
     plans = search(unequal(memory=3_000), time_limit=60.0, on_progress=interrupt)
     assert plans[0].reason == "interrupted"
+
+
+def test_a_search_goes_on_from_plans() -> None:
+    """A plan that fits is never lost, whatever the time; with less memory, its split is a start."""
+    workload = unequal()
+    first = search(workload, time_limit=0.5)
+    again = search(workload, time_limit=0.01, start=first)
+    assert again[0].makespan <= first[0].makespan
+    most = max(first[0].timeline.peak_memory)
+    tight = search(unequal(memory=most - 1), time_limit=0.3, start=first)
+    assert max(tight[0].timeline.peak_memory) < most
+
+
+def test_families_are_kept_to() -> None:
+    """Only those that were asked for are looked at."""
+    assert {plan.placement.name for plan in search(unequal(), time_limit=0.2, families=[("linear", 1)])} == {"linear"}
+
+
+def test_options_out_of_range_are_refused() -> None:
+    """With their value."""
+    with pytest.raises(InputError, match=r"time limit: 0\.0 is not a positive number"):
+        search(unequal(), time_limit=0.0)
+    with pytest.raises(InputError, match="workers: 0 is below 1"):
+        search(unequal(), workers=0)

@@ -57,7 +57,9 @@ def test_a_point_becomes_the_schedule_that_it_was_judged_by(seed: int) -> None:
     division = random.choice(workload.divisions)
     row = [*range(ranks), *reversed(range(ranks))]
     start = policies(explicit(ranks, row), len(division))[0]._replace(bounds=np.array([*range(len(row)), 9]))
-    climber = Climber(workload, table_of(StageTable(workload, division)), Start("", division, start), True, seed)
+    climber = Climber(
+        workload, table_of(StageTable(workload, division)), Start("", division, start, False), True, 0, seed
+    )
     climber.level(100)
     climber.choose(policies(explicit(ranks, row), len(division)))
     first = climber.best
