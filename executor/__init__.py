@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .checkpoints import check_checkpoint, load_checkpoint, save_checkpoint
     from .errors import ExecutorError, MemoryLimitError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launching.launcher import launch
+    from .measuring.layers import LayerName, measure_layers
     from .measuring.profiling import measure, message_reserve
     from .programs.lowering import lower
     from .programs.program import Program
@@ -25,6 +26,7 @@ _HOME = {
     "checkpoints": ("check_checkpoint", "load_checkpoint", "save_checkpoint"),
     "errors": ("ExecutorError", "MemoryLimitError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launching.launcher": ("launch",),
+    "measuring.layers": ("LayerName", "measure_layers"),
     "measuring.profiling": ("measure", "message_reserve"),
     "programs.lowering": ("lower",),
     "programs.program": ("Program",),
@@ -39,6 +41,7 @@ _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = [
     "EmulatedPipeline",
     "ExecutorError",
+    "LayerName",
     "MemoryLimitError",
     "MicroBatches",
     "OpRecord",
@@ -54,6 +57,7 @@ __all__ = [
     "load_checkpoint",
     "lower",
     "measure",
+    "measure_layers",
     "message_reserve",
     "reserve_for",
     "save_checkpoint",

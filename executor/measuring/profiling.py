@@ -34,6 +34,7 @@ from ..running.startup import device_of, patience
 from ..waiting import gather
 from ..weights import coverage
 from ..weights.cutting import even_parts
+from .bench import LEAST_UNIT_S
 from .delays import message_delays
 from .samples import Samples, link
 
@@ -43,9 +44,6 @@ disturbs the machine meets all three; in the next round another third. And steps
 warms up and is left out; one less where there are several sizes, which make up for each other's disturbances."""
 
 _WHAT = "the measurements"
-
-_LEAST_UNIT_S = 2e-4
-"""A stage whose weight gradient is short has fewer units: none of them should take less than this on average."""
 
 
 def measure(
@@ -139,7 +137,7 @@ def measure(
         buffer.copy_(value)
     for parameter, grad in grads:
         parameter.grad = grad
-    own = {s: (_static_bytes(stage) + recomputed[s], coverage(stage)) for s, stage in stages.items()}
+    own = {s: (static_bytes(stage) + recomputed[s], coverage(stage)) for s, stage in stages.items()}
     fixed = {s: values for part in gather(own, timeout_s, _WHAT) for s, values in part.items()}
     parts = tuple(
         Part(
@@ -152,7 +150,7 @@ def measure(
         for s in range(placement.stage_count)
     )
     latency, bandwidth = link(parts, delays)
-    return Profile(_device(), parts, latency, bandwidth)
+    return Profile(device_name(), parts, latency, bandwidth)
 
 
 def message_reserve(profile: Profile, placement: Placement) -> tuple[int, ...]:
@@ -207,7 +205,7 @@ def _unit_work(placement: Placement, pipeline: Pipeline, units: int, timeout_s: 
             for record in pipeline.report.records
             if (record.op.stage, record.op.kind) == (stage, Kind.W)
         )
-        mine[stage] = even_parts(groups, max(1, min(units, int(whole / _LEAST_UNIT_S))))
+        mine[stage] = even_parts(groups, max(1, min(units, int(whole / LEAST_UNIT_S))))
     everyone = {stage: parts for part in gather(mine, timeout_s, _WHAT) for stage, parts in part.items()}
     return tuple(everyone[stage] for stage in range(placement.stage_count))
 
@@ -217,12 +215,15 @@ def _parts(work: Sequence[int]) -> tuple[int, ...]:
     return tuple(round(each * 10**6 / sum(work)) for each in work) or (0,)
 
 
-def _static_bytes(stage: nn.Module) -> int:
+def static_bytes(stage: nn.Module) -> int:
     """Weights, buffers, gradients and the two moments of Adam."""
     weights = sum(parameter.nbytes for parameter in stage.parameters())
     trained = sum(parameter.nbytes for parameter in stage.parameters() if parameter.requires_grad)
     return weights + 3 * trained + sum(buffer.nbytes for buffer in stage.buffers())
 
 
-def _device() -> str:
+def device_name(device: torch.device | None = None) -> str:
+    """The processor, torch and its threads, or the GPU and torch, for people."""
+    if device is not None and device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     return f"{platform.processor() or platform.machine()}, torch {torch.__version__}, {torch.get_num_threads()} threads"

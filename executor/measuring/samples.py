@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import median, quantiles
 
 from adaptpipe.solver import Kind, Measurement, Part
 
@@ -75,6 +75,10 @@ class Samples:
             message=int(self._median((size, stage, Kind.F, None), lambda record: record.message_bytes)),
             unit_s=tuple(seconds(Kind.W, unit) for unit in units),
             unit_bytes=tuple(before - after for before, after in pairwise(left)) if units else (),
+            spread=tuple(
+                0.0 if kind is Kind.W and not work else _spread([time(r) for r in self._seen[size, stage, kind, None]])
+                for kind in Kind
+            ),
         )
 
     def _median(self, key: Key, value: Callable[[OpRecord], float]) -> float:
@@ -95,6 +99,14 @@ def link(parts: Sequence[Part], delays: Mapping[int, Sequence[float]]) -> tuple[
         slope = (slow - fast) / (large - small)
         return max(0.0, fast - slope * small), 1 / slope
     return median(seconds for _, seconds in points), None
+
+
+def _spread(values: Sequence[float]) -> float:
+    """From the first quartile to the third, relative to the median."""
+    if len(values) < 2:
+        return 0.0
+    first, middle, third = quantiles(values, n=4, method="inclusive")
+    return (third - first) / middle if middle else 0.0
 
 
 def _clock_s(record: OpRecord) -> float:

@@ -39,7 +39,7 @@ def profile_of(rank: int, world: int, argument: tuple[Placement, str, Sequence[i
         return made.batch, made.target
 
     loss_fn = SETS[model](placement.stage_count, 1).loss_fn
-    with mock.patch.object(profiling, "_LEAST_UNIT_S", 1e-9):
+    with mock.patch.object(profiling, "LEAST_UNIT_S", 1e-9):
         return profiling.measure(placement, stages, loss_fn, batch_of, sizes, units=units)
 
 
