@@ -30,7 +30,7 @@ class Latent:
     value: int
 
     def __post_init__(self) -> None:
-        _check("latent", self, optional=("query_rank",))
+        _check("latent.", self, optional=("query_rank",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Experts:
     bias: bool = False
 
     def __post_init__(self) -> None:
-        _check("experts", self, zero=("shared", "first_dense"))
+        _check("experts.", self, zero=("shared", "first_dense"))
         if self.chosen > self.count:
             raise InputError(f"experts.chosen = {self.chosen}: must be at most experts.count = {self.count}")
 
@@ -98,7 +98,7 @@ class Vision:
     images: int = 1
 
     def __post_init__(self) -> None:
-        _check("vision", self)
+        _check("vision.", self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,9 @@ class Architecture:
     mtp: int = 0
 
     def __post_init__(self) -> None:
-        _check(self.name, self, zero=("positions", "mtp"), optional=("window",))
+        _check("", self, zero=("positions", "mtp"), optional=("window",))
         if self.heads % self.kv_heads:
-            raise InputError(f"{self.name}: {self.heads} heads cannot share {self.kv_heads} heads of keys evenly")
+            raise InputError(f"{self.heads} heads cannot share {self.kv_heads} heads of keys evenly")
 
     @property
     def norm(self) -> int:
@@ -202,8 +202,8 @@ def _check(
         found, kind = getattr(value, field.name), str(field.type)
         if kind == "bool":
             if not isinstance(found, bool):
-                raise InputError(f"{place}.{field.name} = {found!r}: must be true or false")
+                raise InputError(f"{place}{field.name} = {found!r}: must be true or false")
         elif kind == "int" or (field.name in optional and found is not None):
             least = 0 if field.name in zero else 1
             if isinstance(found, bool) or not isinstance(found, int) or found < least:
-                raise InputError(f"{place}.{field.name} = {found!r}: must be a whole number from {least}")
+                raise InputError(f"{place}{field.name} = {found!r}: must be a whole number from {least}")

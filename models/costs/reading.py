@@ -31,8 +31,8 @@ class Keys:
                 return value
         if default is None:
             kind = self.data.get("model_type")
-            close = get_close_matches(key, self.data, 1)
-            hint = f"did you mean {key} by {close[0]}? " if close else ""
+            close = get_close_matches(key, self.data.keys() - {key}, 1)
+            hint = f"did you mean it by {close[0]}? " if close else ""
             raise InputError(f"{self.place}: {key}: missing; {hint}a model of type {kind} needs it; add {key}")
         return default
 
@@ -121,7 +121,10 @@ def _rotary(keys: Keys) -> dict[str, Any]:
     """What Llama and its relatives have in common."""
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
     if "head_dim" not in keys.data and heads and hidden % heads:
-        raise InputError(f"{keys.place}: hidden_size = {hidden}: not a multiple of num_attention_heads = {heads}")
+        raise InputError(
+            f"{keys.place}: hidden_size = {hidden}: not a multiple of num_attention_heads = {heads}; change one or add "
+            "head_dim"
+        )
     return {
         "layers": keys.count("num_hidden_layers"),
         "hidden": hidden,
