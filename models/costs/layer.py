@@ -69,8 +69,8 @@ class Layer:
         Parameters that are in no matrix: norms, embeddings.
     attention
         Floating-point operations of attention's two products in F, for a sample.
-    moved, moved_weight
-        Elements that kernels other than products read or write for each token, in F, and in W.
+    moved
+        Elements that kernels other than products read or write for each token in F.
     held, light
         Elements that stay from F on for each token, and those of them that are cheap to make again: outputs of norms
         and of activations.
@@ -95,7 +95,6 @@ class Layer:
     others: int = 0
     attention: float = 0.0
     moved: float = 0.0
-    moved_weight: float = 0.0
     held: float = 0.0
     light: float = 0.0
     stats: int = 0
@@ -126,7 +125,7 @@ def join(name: str, kind: str, layers: Iterable[Layer]) -> Layer:
             **{
                 key: getattr(first, key) + getattr(other, key)
                 for key in (
-                    "others", "attention", "moved", "moved_weight", "held", "light", "stats", "logits", "synced",
+                    "others", "attention", "moved", "held", "light", "stats", "logits", "synced",
                     "sent", "launches",
                 )
             },

@@ -12,8 +12,8 @@ from .reading import from_config
 
 PROCESSOR = Device(
     "processor",
-    flops=100e9,
-    bandwidth=10e9,
+    flops=200e9,
+    bandwidth=40e9,
     memory=16 * 10**9,
     inside=4e9,
     between=1e9,
@@ -21,7 +21,7 @@ PROCESSOR = Device(
     between_latency_s=1e-4,
     op_s=1e-4,
     kept=0,
-    achieved=Achieved(gemm=0.5, attention_forward=0.25, attention_backward=0.25, elementwise=0.5),
+    achieved=Achieved(gemm=0.5, attention_forward=0.25, attention_backward=0.2, elementwise=0.25),
 )
 """One core of a processor, roughly: a start for `calibrate`, no published figure."""
 

@@ -64,7 +64,6 @@ def _embedding(model: Architecture, sequence: int) -> Layer:
         kind="embedding",
         others=(model.vocab + model.positions) * h,
         moved=3 * h,
-        moved_weight=3 * h,
         launches=0.5,
     )
 
@@ -79,6 +78,7 @@ def _head(model: Architecture, sequence: int) -> Layer:
         name="head",
         kind="head",
         others=model.norm * h,
+        moved=2 * h,
         held=2 * h,
         light=h,
         stats=model.norm,

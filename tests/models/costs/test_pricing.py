@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from adaptpipe.models.clusters.device import DEVICES
-from adaptpipe.models.costs import Architecture, layers, preset
-from adaptpipe.solver import Part
+from adaptpipe.models.costs import SINGLE, Architecture, layers, parameters, preset, sample_flops
+from adaptpipe.models.costs.structure import structure
+from adaptpipe.solver import InputError, Measurement, Part
 
 H100 = replace(DEVICES["h100"], flops=989e12)
 
@@ -68,10 +69,11 @@ def test_prices_are_those_of_the_study(case: str) -> None:
     for kind, (forward, backward_input, weight, activation, retained, static, message) in wanted.items():
         part = found[kind]
         m = part.measurements[0]
-        assert m.forward_s * 1e6 == pytest.approx(forward, rel=0.005)
+        close = 0.018 if kind == "head" else 0.005  # its norm, which the study left out
+        assert m.forward_s * 1e6 == pytest.approx(forward, rel=close)
         # The study's embedding takes a moment to pass its gradient on.
         assert m.backward_input_s * 1e6 == pytest.approx(
-            backward_input, rel=0.005, abs=15 if kind == "embedding" else 0
+            backward_input, rel=close, abs=15 if kind == "embedding" else 0
         )
         assert m.backward_weight_s * 1e6 == pytest.approx(weight, rel=0.005)
         # The study's head holds one hidden state after F and two after I; in torch it is two, then one.
@@ -80,3 +82,206 @@ def test_prices_are_those_of_the_study(case: str) -> None:
         assert m.retained / 1e6 == pytest.approx(retained - slack, rel=0.01)
         assert part.static / 1e6 == pytest.approx(static, rel=0.001)
         assert m.message == message
+
+
+def test_attention_and_mlp_cut_a_block_in_two() -> None:
+    """The study's halves of a Llama 3 8B block; it gave attention 45 % of what is no product, whatever it was."""
+    whole = _first("llama3-8b", 8192, {"dp": 2})["block"].measurements[0]
+    halves = _first("llama3-8b", 8192, {"dp": 2, "split_layers": True})
+    attention, mlp = (halves[kind].measurements[0] for kind in ("attention", "mlp"))
+    for field in ("forward_s", "backward_input_s", "backward_weight_s", "activation", "retained"):
+        assert getattr(attention, field) + getattr(mlp, field) == pytest.approx(getattr(whole, field), rel=1e-6)
+    for half, (forward, backward_input, weight, activation) in (
+        (attention, (3143.0, 6330.3, 1273.3, 301.99)),
+        (mlp, (5658.9, 5832.9, 5316.0, 838.86)),
+    ):
+        assert half.forward_s * 1e6 == pytest.approx(forward, rel=0.03)
+        assert half.backward_input_s * 1e6 == pytest.approx(backward_input, rel=0.03)
+        assert half.backward_weight_s * 1e6 == pytest.approx(weight, rel=0.001)
+        assert half.activation / 1e6 == pytest.approx(activation, rel=0.01)
+
+
+TINY = Architecture("tiny", layers=2, hidden=8, heads=2, kv_heads=1, head_size=4, ffn=16, vocab=100)
+
+
+def _tiny(**keys: Any) -> dict[str, Part]:
+    chosen: dict[str, Any] = {"sequence": 6, "sizes": (1, 3), "recipe": SINGLE, **keys}
+    return {part.name: part for part in layers(chosen.pop("model", TINY), H100, **chosen)[0].parts}
+
+
+def test_a_small_block_by_hand() -> None:
+    """h = 8, q = 8, kv = 4, f = 16; 18 tokens; 4 bytes a number."""
+    block = _tiny()["block 0"]
+    parameters_ = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 16 + 2 * 8
+    assert (block.parameters, block.static) == (parameters_, 16 * parameters_)
+    m = block.measurements[1]
+    product = 2 * 18 * (parameters_ - 2 * 8) / (989e12 * 0.55)
+    attention = 3 * 4 * 8 * (6 * 6 / 2) / 989e12
+    moved = 18 * 4 * (10 * 8 + 2 * (8 + 4) + 3 * 16) / (3.35e12 * 0.75)
+    assert m.forward_s == pytest.approx(30e-6 + product + attention / 0.35 + moved)
+    assert m.backward_input_s == pytest.approx(40e-6 + product + 2.5 * attention / 0.30 + 1.5 * moved)
+    assert m.backward_weight_s == pytest.approx(20e-6 + product)
+    assert m.backward_s == m.backward_input_s + m.backward_weight_s
+    held = 4 * 8 + 2 * 8 + 2 * 4 + 3 * 16
+    assert m.retained == 18 * 4 * held
+    assert m.activation == 18 * 4 * (held + 2 + 2)  # two norms' and two heads' figures
+    assert m.message == 18 * 4 * 8
+    assert sum(m.unit_bytes) == m.retained
+    assert block.unit_work == (16 * 8, 8 * 16, 8 * 16, 8 * 8, 8 * 4, 8 * 4, 8 * 8)  # the last first
+
+
+def test_a_tied_matrix_is_in_both_layers_and_can_be_taken_off_once() -> None:
+    profile, ties = layers(replace(TINY, tied=True), H100, sequence=6, sizes=(1,), tp=2, dp=4)
+    (tie,) = ties
+    assert tie.layers == (0, 3)
+    assert tie.static == 100 * 8 * (2 + 4 + 12 / 4) / 2 == profile.parts[0].static
+    assert sum(part.parameters for part in profile.parts) - 100 * 8 == parameters(replace(TINY, tied=True))
+    assert layers(TINY, H100, sequence=6, sizes=(1,))[1] == ()
+
+
+def test_blocks_that_predict_further_share_embedding_and_head() -> None:
+    model = preset("deepseek-v3")
+    profile, ties = layers(model, H100, sequence=4096, sizes=(1,), dp=64, ep=64)
+    assert [part.kind for part in profile.parts[-3:]] == ["block", "mtp", "head"]
+    assert [tie.layers for tie in ties] == [(0, 62), (62, 63)]
+    m = {part.kind: part.measurements[0] for part in profile.parts}
+    assert m["mtp"].forward_s > m["block"].forward_s + m["head"].forward_s
+    assert m["mtp"].message == m["block"].message
+
+
+@pytest.mark.parametrize(
+    ("sharded", "of"), [({"zero": 0, "dp": 4}, 18.0), ({"dp": 4}, 9.0), ({"dp": 1}, 18.0), ({"dp": 4, "tp": 2}, 4.5)]
+)
+def test_static_bytes_of_replicas(sharded: dict[str, int], of: float) -> None:
+    profile, _ = layers(TINY, H100, sequence=6, sizes=(1,), **sharded)  # type: ignore[arg-type]  # mypy sees ints only
+    assert [part.static for part in profile.parts] == [part.parameters * of for part in profile.parts]
+
+
+def test_experts_are_divided_among_replicas() -> None:
+    model = preset("mixtral-8x7b")
+    one, four = (
+        layers(model, H100, sequence=4096, sizes=(1,), dp=4, ep=ep, expert_imbalance=0.0)[0].parts[1] for ep in (1, 4)
+    )
+    experts = 8 * 3 * 4096 * 14336
+    rest = one.parameters - experts
+    assert one.static == rest * 9 + experts * 9
+    assert four.static == rest * 9 + experts * (6 + 12) / 4
+    exchanged = 0.5 * 4096 * 2 * 2 * 4096 * 2 * 3 / 4 / 350e9
+    assert four.measurements[0].forward_s - one.measurements[0].forward_s == pytest.approx(exchanged)
+
+
+def test_uneven_experts_cost_time_in_all_ops() -> None:
+    model = preset("mixtral-8x7b")
+    even, uneven = (
+        layers(model, H100, sequence=4096, sizes=(1,), dp=8, ep=8, expert_imbalance=each)[0].parts[1].measurements[0]
+        for each in (0.0, 0.3)
+    )
+    busy = 1.45  # of 8 experts that are chosen unevenly by 0.3, the busiest
+    product = 2 * 4096 * 2 * 3 * 4096 * 14336 / (989e12 * 0.55)
+    for field in ("forward_s", "backward_input_s", "backward_weight_s"):
+        assert getattr(uneven, field) - getattr(even, field) == pytest.approx((busy - 1) * product, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "model", ["llama3-8b", "gemma2-9b", "deepseek-v2-lite", "mixtral-8x7b", "qwen2-vl-7b", "gpt3-xl"]
+)
+def test_recomputing_trades_bytes_for_time(model: str) -> None:
+    none, selective, full = (
+        {part.name: part for part in layers(preset(model), H100, sequence=2048, sizes=(1,), recompute=how)[0].parts}
+        for how in ("none", "selective", "full")
+    )
+    for name, part in none.items():
+        a, b, c = (each[name].measurements[0] for each in (none, selective, full))
+        if part.kind in ("embedding", "head"):
+            assert a == b == c
+            continue
+        assert a.activation > b.activation > c.activation > 0
+        assert a.backward_input_s < b.backward_input_s < c.backward_input_s == a.backward_input_s + a.forward_s
+        assert a.retained == b.retained == c.retained
+        assert (a.transient, b.transient, c.transient) == (0, a.activation - b.activation, a.activation - c.activation)
+        if part.kind == "block":
+            assert c.activation == c.message  # its input only
+
+
+def _times(part: Part) -> tuple[float, ...]:
+    m: Measurement = part.measurements[-1]
+    return m.forward_s, m.backward_input_s, m.backward_weight_s
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden": 16}, {"ffn": 32}, {"heads": 4}, {"head_size": 8}, {"vocab": 200}, {"layer_norm": True},
+        {"gated": False, "ffn": 32}, {"qk_norm": True}, {"post_norms": True}, {"kv_heads": 2},
+    ],
+)  # fmt: skip
+def test_a_larger_model_costs_no_less(change: dict[str, Any]) -> None:
+    small, large = _tiny(), _tiny(model=replace(TINY, **change))
+    for name, part in small.items():
+        assert all(a <= b for a, b in zip(_times(part), _times(large[name]), strict=True))
+        assert part.static <= large[name].static
+        assert part.measurements[-1].activation <= large[name].measurements[-1].activation
+    assert sum(part.static for part in small.values()) < sum(part.static for part in large.values())
+
+
+def test_a_window_saves_attention_where_it_is_and_nowhere_else() -> None:
+    plain, windowed = _tiny(sequence=64), _tiny(sequence=64, model=replace(TINY, window=16, window_every=2))
+    assert _times(windowed["block 0"]) < _times(plain["block 0"])
+    assert windowed["block 1"] == plain["block 1"]
+    assert _tiny(sequence=8, model=replace(TINY, window=16)) == _tiny(sequence=8)
+
+
+def test_more_devices_share_a_layer_and_pay_for_it() -> None:
+    one, four = (_first("llama3-8b", 8192, {"tp": tp})["block"] for tp in (1, 4))
+    assert four.static == pytest.approx(one.static / 4, rel=1e-6)
+    a, b = one.measurements[0], four.measurements[0]
+    assert b.activation == pytest.approx(a.activation / 4, rel=1e-6)
+    gathered = 4 * 8192 * 4096 * 2 * (3 / 4) / 350e9
+    assert b.forward_s == pytest.approx((a.forward_s - 30e-6) / 4 + 30e-6 + gathered)
+    assert b.backward_weight_s == pytest.approx((a.backward_weight_s - 20e-6) / 4 + 20e-6)
+
+
+def test_groups_larger_than_a_node_exchange_at_the_speed_between_nodes() -> None:
+    eight, sixteen = (_first("llama3-70b", 8192, {"tp": tp})["block"].measurements[0].forward_s for tp in (8, 16))
+    assert sixteen > eight  # half the work, at a ninth of the speed
+
+
+def test_a_vision_tower_comes_first_and_passes_on_tokens() -> None:
+    model = preset("qwen2-vl-7b")
+    profile, _ = layers(model, H100, sequence=4096, sizes=(1,))
+    kinds = [part.kind for part in profile.parts]
+    assert kinds == ["vision"] * 32 + ["embedding"] + ["block"] * 28 + ["head"]
+    assert sum(part.parameters for part in profile.parts) == parameters(model)
+    messages = [part.measurements[0].message for part in profile.parts]
+    assert messages[30:33] == [4096 * 1280 * 2, 1024 * 3584 * 2, 4096 * 3584 * 2]
+    widths = {layer.name: layer.tokens for layer in structure(model, 4096)}
+    assert (widths["vision 0"], widths["block 0"]) == (4096, 4096)
+
+
+def test_operations_of_a_sample_are_six_for_each_parameter_and_token_and_attention() -> None:
+    """Narayanan et al. 2021, 2104.04473, equation 3, without its recomputation and attention halved by the mask."""
+    model = preset("gpt3-175b")
+    s, n, h, v = 2048, 96, 12288, 50257
+    wanted = 72 * s * n * h**2 * (1 + s / (12 * h) + v / (12 * n * h))
+    assert sample_flops(model, s) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sequence": 0}, "sequence = 0: must be at least 1"),
+        ({"sizes": ()}, r"sizes = \[\]: must be micro-batch sizes of at least 1 sample"),
+        ({"sizes": (0, 1)}, r"sizes = \[0, 1\]: must be micro-batch sizes of at least 1 sample"),
+        ({"tp": 3}, "tp = 3: does not divide the 2 heads of tiny"),
+        ({"tp": 0}, "tp = 0: must be a whole number from 1"),
+        ({"dp": True}, "dp = True: must be a whole number from 1"),
+        ({"ep": 2}, "ep = 2: must divide dp = 1"),
+        ({"ep": 2, "dp": 2}, "ep = 2: does not divide the 0 experts of tiny; leave it at 1"),
+        ({"zero": 2}, "zero = 2: must be 0 or 1; 2 and 3 divide"),
+        ({"recompute": "some"}, "recompute = 'some': must be one of none, selective, full"),
+        ({"model": preset("mixtral-8x7b"), "ep": 2, "dp": 2, "expert_imbalance": -1}, "expert_imbalance = -1: must be"),
+    ],
+)
+def test_what_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        _tiny(**keys)
