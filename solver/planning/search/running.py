@@ -33,13 +33,13 @@ OnProgress = Callable[[Progress], None]
 BEGIN = 0.15
 """Share of the time in which starts are made; one at least."""
 
-CLIMBS = ((24, 4, 0.09), (10, 3, 0.09), (5, 2, 0.12))
+CLIMBS = ((24, 4, 0.25), (10, 3, 0.35), (5, 2, 0.48))
 """Rounds of changes of splits and policies: how many searches take part, how many of them at most with one placement
-and division, and the share of the time."""
+and division, and the share of the time that is over when they end."""
 
-ORDERS = ((4, 0.12, 2.5), (5, 0.12, 1.0), (2, 0.12, 1.0), (1, 0.14, 1.0))
-"""Rounds of annealing of the order: how many plans take part, the share of the time, and the warmth. In all but the
-first, neighbours of the best take part."""
+ORDERS = ((4, 0.6, 2.5), (5, 0.73, 1.0), (2, 0.85, 1.0), (1, 0.98, 1.0))
+"""Rounds of annealing of the order: how many plans take part, the share of the time that is over when they end, and the
+warmth. In all but the first and the last, neighbours of the best take part."""
 
 NEIGHBOURS = 2
 """Neighbours of each of the best plans that take part."""
@@ -171,16 +171,18 @@ class _Run:
             table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
             found = starts_of(plans, division) + starts(self.workload, stages, families, bound / len(division))
             rows.append((bound, [(table, start, fusing) for start in found]))
-        rows.sort(key=lambda row: row[0])
-        for bound, row in rows:
-            for table, start, fusing in row:
-                seed = self.seed + len(self.climbers)
-                self.climbers.append(Climber(self.workload, table, start, fusing, bound, seed))
-        deadline = time.monotonic() + BEGIN * self.limit
+        # The first of each division, then the second of each, and so on.
+        for bound, (table, start, fusing) in (
+            (bound, row[k])
+            for k in range(max((len(row) for _, row in rows), default=0))
+            for bound, row in rows
+            if k < len(row)
+        ):
+            seed = self.seed + len(self.climbers)
+            self.climbers.append(Climber(self.workload, table, start, fusing, bound, seed))
 
         def begin(each: Climber) -> None:
-            # The first climbers are those with the least bound, but all families of one division come before others.
-            if self.told < FAR and (time.monotonic() > deadline or each.bound >= self.told):
+            if self.told < FAR and (self._left(BEGIN) <= 0 or each.bound >= self.told):
                 return
             if not each.start.level:
                 each.level(LEVEL_MOVES)
@@ -193,9 +195,9 @@ class _Run:
     def _climb(self) -> None:
         """Anneal splits and policies; fewer stay on each time."""
         climbers = self.climbers
-        for number, (count, alike, share) in enumerate(CLIMBS):
+        for number, (count, alike, end) in enumerate(CLIMBS):
             climbers = [each for each in _leading(climbers, count, alike) if each.bound < self.told]
-            seconds = share * self.limit * self.workers / max(self.workers, len(climbers))
+            seconds = self._left(end) * self.workers / max(self.workers, len(climbers))
 
             def climb(each: Climber, seconds: float = seconds, number: int = number) -> None:
                 if number == 0:
@@ -210,7 +212,7 @@ class _Run:
         """Anneal the order of the best plans, and of their neighbours."""
         for each in _leading(self.climbers, ORDERS[0][0], ORDERS[0][0]):
             self._take(each)
-        for number, (count, share, warmth) in enumerate(ORDERS):
+        for number, (count, end, warmth) in enumerate(ORDERS):
             best = sorted(self.kept.values(), key=lambda each: each[0].makespan)[:count]
             if 0 < number < len(ORDERS) - 1:
                 for timeline, split, name in best[:2]:
@@ -228,7 +230,7 @@ class _Run:
                 for k in range(copies)
                 for timeline, split, name in best
             ]
-            seconds = share * self.limit * self.workers / max(self.workers, len(orders))
+            seconds = self._left(end) * self.workers / max(self.workers, len(orders))
 
             def anneal(pair: tuple[Ordering, float], seconds: float = seconds, warmth: float = warmth) -> None:
                 each, warmer = pair
@@ -237,6 +239,10 @@ class _Run:
                 self._keep(name, each.split, each.schedule())
 
             turns.each(orders, anneal, self.workers, self.stop)
+
+    def _left(self, share: float) -> float:
+        """Seconds until a share of the time is over."""
+        return max(0.0, self.began + share * self.limit - time.monotonic())
 
     def _tell(self, value: int, name: str) -> None:
         with self.lock:

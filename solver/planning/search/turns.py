@@ -31,11 +31,13 @@ T = TypeVar("T")
 
 def cool(search: Turn, seconds: float, stop: Event, goal: int = -1, warmth: float = 1.0) -> None:
     """Anneal from the best so far for some time; the temperature falls with the square of what is left of it."""
+    if seconds <= 0:
+        return
     search.restart()
     began, moves = time.monotonic(), 20
     while not stop.is_set() and search.best > goal:
         now = time.monotonic()
-        left = 1 - (now - began) / max(seconds, 1e-9)
+        left = 1 - (now - began) / seconds
         if left <= 0:
             return
         search.run(moves, warmth * left**2, warmth * left**2, goal)
