@@ -37,7 +37,7 @@ class Pieces(NamedTuple):
     key
         Of the units that may run, the one with the least key comes first, shape (u,).
     static, room
-        Bytes of each rank before its first op, and its limit, shape (p,).
+        Bytes of each rank before its first op, and what it may hold, shape (p,).
     """
 
     fixed_at: Array

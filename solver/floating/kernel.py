@@ -8,7 +8,7 @@ from numba import njit
 from ..core.schedule import Array
 from .arrays import Pieces, State
 
-# Compiled with arrays.py 50995ed0
+# Compiled with arrays.py 905479b2
 
 WAIT = -1
 """Nothing should run until the next fixed op's message is there."""

@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 
 from ..core.errors import InputError, NoAnswerError
-from ..core.instance import Instance
+from ..core.instance import UNLIMITED, Instance
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Array, Schedule
@@ -193,8 +193,19 @@ def _pieces(timeline: Timeline, rows: tuple[_Row, ...], order: Order, parts: int
         unit_free=op_bytes(instance, floating)[2],
         key=_flat(row.keys(order) for row in rows),
         static=instance.static,
-        room=instance.limit,
+        room=_room(timeline, instance, take),
     )
+
+
+def _room(timeline: Timeline, instance: Instance, take: Array) -> Array:
+    """Bytes that each rank may hold: its limit; without one, what the plan's fullest rank needs and one activation.
+
+    Static memory aside. Without any bound weight gradients would pile up, to twice what was planned and more, and runs
+    under noise would be less than 1 % shorter for it.
+    """
+    planned = np.array(timeline.peak_memory, dtype=np.int64) - instance.static
+    bound = instance.static + planned.max(initial=0) + take.max(initial=0)
+    return np.where(instance.limit == UNLIMITED, bound, instance.limit)
 
 
 def _flat(rows: Iterable[Iterable[int]]) -> Array:
