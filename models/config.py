@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -33,6 +34,13 @@ class ModelConfig(Protocol):
     @property
     def layer_parameters(self) -> tuple[int, ...]:
         """Number of parameters of each layer, in order."""
+
+    @property
+    def layer_sorts(self) -> tuple[str, ...]:
+        """What sort each layer is of: those of one sort are equal but for their weights' values, and cost the same.
+
+        The first word, up to a comma, is what a planner calls the layer: embedding, block, head, ….
+        """
 
     @property
     def ties(self) -> tuple[Tie, ...]:
@@ -111,6 +119,11 @@ class GPTConfig:
         attention = _linear(width, 3 * width) + _linear(width, width)
         block = 2 * norm + attention + _linear(width, hidden) + _linear(hidden, width)
         return (embedding, *(block,) * self.layers, norm + _linear(width, self.vocab))
+
+    @property
+    def layer_sorts(self) -> tuple[str, ...]:
+        """The layers' names without their numbers."""
+        return unnumbered(self.layer_names)
 
     @property
     def ties(self) -> tuple[Tie, ...]:
@@ -193,6 +206,11 @@ class MLPConfig:
         return (_linear(self.inputs, self.width), *(hidden,) * self.layers, norm + _linear(self.width, self.outputs))
 
     @property
+    def layer_sorts(self) -> tuple[str, ...]:
+        """The layers' names without their numbers."""
+        return unnumbered(self.layer_names)
+
+    @property
     def ties(self) -> tuple[Tie, ...]:
         """None."""
         return ()
@@ -210,6 +228,17 @@ class MLPConfig:
         if index == 0:
             return Entry(self)
         return Output(self) if index == self.layers + 1 else Hidden(self)
+
+
+def unnumbered(names: Sequence[str]) -> tuple[str, ...]:
+    """Names without a number at their end.
+
+    Examples
+    --------
+    >>> unnumbered(["embedding", "block 0", "block 11"])
+    ('embedding', 'block', 'block')
+    """
+    return tuple(name.rstrip("0123456789").rstrip() for name in names)
 
 
 def _linear(inputs: int, outputs: int) -> int:

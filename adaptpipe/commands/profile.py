@@ -1,17 +1,39 @@
-"""`adaptpipe profile`: measure the stages of a run file on this machine."""
+"""`adaptpipe profile`: measure the stages of a run file, its model's layers, or the links between its ranks."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from adaptpipe.solver import Kind, Part, Profile
+from adaptpipe.solver import InputError, Kind, Part, Profile
 
 from .common import emit, json_option, require_writable, table
 from .run import require_torch
-from .run_file import load_run
+from .run_file import RunSpec, load_run
+
+
+class DeviceKind(StrEnum):
+    """Where layers are measured."""
+
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+class NumberKind(StrEnum):
+    """What layers are measured with, by torch's names."""
+
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+
+
+def _lengths(text: str) -> str:
+    for each in text.split(",") if text else ():
+        if not (each.strip().isdecimal() and int(each) > 0):
+            raise typer.BadParameter(f"{each!r} is not a length; write --sequences 128,256")
+    return text
 
 
 def profile(
@@ -20,8 +42,24 @@ def profile(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Overrule a key of the file; may be repeated."),
     ] = None,
+    layers: Annotated[
+        bool, typer.Option("--layers", help="Measure each layer of the model alone, for `adaptpipe plan --profile`.")
+    ] = False,
+    sequences: Annotated[
+        str,
+        typer.Option(
+            "--sequences", metavar="N,N", callback=_lengths, help="With --layers: tokens of a sample, in turns."
+        ),
+    ] = "",
+    device: Annotated[DeviceKind, typer.Option("--device", help="With --layers: where to measure.")] = DeviceKind.cpu,
+    dtype: Annotated[
+        NumberKind, typer.Option("--dtype", help="With --layers: numbers of weights and activations.")
+    ] = NumberKind.float32,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="PROBLEM.json", help="Write the problem that follows.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write the problem that follows; with --layers the profile."
+        ),
     ] = None,
     json: json_option = False,
 ) -> None:
@@ -32,11 +70,34 @@ def profile(
     """
     spec = load_run(file, settings or [])
     require_torch()
+    require_writable(output)
+    if layers:
+        _layers(spec, sequences, device, dtype, output, json)
+        return
+    for name, given, default in (("sequences", sequences, ""), ("device", device, "cpu"), ("dtype", dtype, "float32")):
+        if given != default:
+            raise InputError(f"--{name}: goes with --layers; add it, or leave --{name} out")
+    _stages(spec, file.stem, output, json)
+
+
+def _layers(spec: RunSpec, sequences: str, device: str, dtype: str, output: Path | None, json: bool) -> None:
+    from .layers import Bench, profile_layers, show_layers
+
+    lengths = tuple(int(each) for each in sequences.split(",")) if sequences else ()
+    measured = profile_layers(Bench(spec, lengths, str(device), str(dtype)))
+    if output is not None:
+        measured.save(output)
+    if json:
+        emit(measured.spec)
+    else:
+        show_layers(measured)
+
+
+def _stages(spec: RunSpec, name: str, output: Path | None, json: bool) -> None:
     from .training import launch_ranks, profile_rank
 
-    require_writable(output)
     measured = launch_ranks(profile_rank, spec)[0]
-    problem = measured.problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes, name=file.stem)
+    problem = measured.problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes, name=name)
     if output is not None:
         problem.save(output)
     if json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptpipe.solver import InputError
 
-from ..config import Tie
+from ..config import Tie, unnumbered
 from .families import FAMILIES, Family, Settings
 
 if TYPE_CHECKING:
@@ -111,6 +111,21 @@ class DecoderConfig:
     def layer_names(self) -> tuple[str, ...]:
         """`embedding`, `block 0` … and `head`."""
         return ("embedding", *(f"block {block}" for block in range(self.blocks)), "head")
+
+    @property
+    def layer_sorts(self) -> tuple[str, ...]:
+        """The layers' names without their numbers; blocks that see fewer positions than a sample has are another sort.
+
+        Examples
+        --------
+        >>> from transformers import Qwen3Config
+        >>> config = Qwen3Config(num_hidden_layers=3, use_sliding_window=True, sliding_window=8, max_window_layers=2)
+        >>> DecoderConfig(config, sequence=16).layer_sorts
+        ('embedding', 'block', 'block', 'block, window 8', 'head')
+        """
+        windows = [self.family.window(self.settings, block) for block in range(self.blocks)]
+        seen = ["" if window is None or window >= self.sequence else f", window {window}" for window in windows]
+        return tuple(sort + more for sort, more in zip(unnumbered(self.layer_names), ["", *seen, ""], strict=True))
 
     @property
     def ties(self) -> tuple[Tie, ...]:

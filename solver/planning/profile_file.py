@@ -124,8 +124,13 @@ class LayerProfile:
         InputError
             When it cannot be written.
         """
+        write_text(path, msgspec.json.format(msgspec.json.encode(self.spec), indent=1).decode() + "\n")
+
+    @property
+    def spec(self) -> ProfileSpec:
+        """Content of its file."""
         (device, *_) = {profile.device for profile in self.lengths.values()}
-        spec = ProfileSpec(
+        return ProfileSpec(
             FORMAT,
             VERSION,
             device,
@@ -133,7 +138,6 @@ class LayerProfile:
             tuple(TieSpec(tie.layers, tie.static) for tie in self.ties),
             dict(self.model or {}),
         )
-        write_text(path, msgspec.json.format(msgspec.json.encode(spec), indent=1).decode() + "\n")
 
 
 def load_profile(path: str | Path) -> LayerProfile:

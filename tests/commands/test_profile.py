@@ -5,9 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+import torch
 
+from adaptpipe.commands import layers
+from adaptpipe.commands.layers import Bench
+from adaptpipe.commands.run_file import RunSpec
 from adaptpipe.solver import Measurement, Part, Problem, Profile
+from adaptpipe.solver.planning.profile_file import load_profile
+from adaptpipe.solver.planning.workload import Tie
 
 from .cli import answer, call
 
@@ -70,3 +77,78 @@ def test_json_and_the_problem_that_follows(run_file: Path, tmp_path: Path) -> No
     problem = Problem.load(tmp_path / "problem.json")
     assert problem.weight_units == ((1000, 3000),) * 2
     assert problem.memory.retained_units == ((2, 4),) * 2
+
+
+LAYER = Part("block 0", 2**20, (measured(1), measured(2)), 1.0, (1, 3), "block", 1234, 0.25)
+
+
+@pytest.fixture
+def gpt_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A GPT with tied matrices, whose layers seem to be measured."""
+
+    def launch(function: object, ranks: int, bench: Bench, preload: object) -> list[dict[int, Profile]]:
+        assert ranks == 2
+        names = [name for config, _ in bench.models().values() for name in config.layer_names]
+        parts = tuple(replace(LAYER, name=name) for name in names[:4])
+        return [{sequence: Profile("test", parts, 0.0, op_s=5e-5) for sequence in bench.models()}]
+
+    monkeypatch.setattr("adaptpipe.commands.layers.launch", launch)
+    path = tmp_path / "run.toml"
+    path.write_text(
+        'ranks = 2\nsamples = 4\n[model]\nkind = "gpt"\nlayers = 2\nwidth = 8\nheads = 2\nsequence = 16\ntied = true\n'
+    )
+    return path
+
+
+def test_layers_are_shown_and_written(gpt_file: Path, tmp_path: Path) -> None:
+    done = call("profile", gpt_file, "--layers", "--sequences", "32,8", "-o", tmp_path / "p.json")
+    assert done.exit_code == 0, done.output
+    (row, *_) = (line.split() for line in done.stdout.splitlines() if line.lstrip(" │┃").startswith("embedding … head"))
+    assert row[3:9] == ["1,234", "1", "4.000", "4.000", "4.000", "7.600"]
+    assert "samples of 8 tokens" in done.stdout
+    assert "equal layers lie 25.0% apart at most; every op of a stage takes 50 us" in done.stdout
+    found = load_profile(tmp_path / "p.json")
+    assert sorted(found.lengths) == [8, 32]
+    assert found.ties == (Tie((0, 3), 4 * 4 * 256 * 8),)
+    assert found.model is not None
+    assert found.model["kind"] == "gpt"
+    assert found.at(32).parts[1] == replace(LAYER, name="block 0")
+
+
+def test_layers_as_json_are_the_file(gpt_file: Path, tmp_path: Path) -> None:
+    done = call("profile", gpt_file, "--layers", "--json", "-o", tmp_path / "p.json")
+    assert answer(done) == msgspec.json.decode((tmp_path / "p.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sequences", "8"], "--sequences: goes with --layers"),
+        (["--dtype", "bfloat16"], "--dtype: goes with --layers"),
+        (["--device", "cuda"], "--device: goes with --layers"),
+        (["--layers", "--sequences", "8,x"], "'x' is not a length"),
+        (["--layers", "--device", "cuda"], "--device cuda: torch sees no GPU here"),
+    ],
+)
+def test_refusals(gpt_file: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    done = call("profile", gpt_file, *words)
+    assert done.exit_code == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def test_vectors_have_no_sequence(run_file: Path) -> None:
+    done = call("profile", run_file, "--layers", "--sequences", "8")
+    assert done.exit_code == 2
+    assert '--sequences: a model of kind "mlp" takes vectors' in done.stderr
+
+
+def test_a_models_layers_are_built_and_measured(one_thread: None) -> None:
+    """What a rank does: two lengths, in the numbers that were asked for."""
+    model = {"kind": "gpt", "layers": 1, "width": 8, "heads": 2, "sequence": 16}
+    bench = Bench(RunSpec(model=model, samples=2, microbatch_sizes=[1, 2]), (4, 8), "cpu", "bfloat16")
+    found = layers._measure(0, 1, bench)
+    assert list(found) == [4, 8]
+    for sequence, profile in found.items():
+        assert [part.kind for part in profile.parts] == ["embedding", "block", "head"]
+        assert [m.message for m in profile.parts[1].measurements] == [2 * 8 * sequence, 2 * 2 * 8 * sequence]

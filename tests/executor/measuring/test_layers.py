@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -27,13 +26,9 @@ SIZES = (1, 3)
 
 
 @pytest.fixture(autouse=True)
-def one_thread_and_any_unit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads of one op would wait for each other on a busy machine; units of any length, however fast it is."""
+def any_unit(monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+    """Units of any length, however fast this machine is."""
     monkeypatch.setattr(bench, "LEAST_UNIT_S", 1e-9)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def measured(config: GPTConfig | MLPConfig, parts: list[range]) -> Profile:
