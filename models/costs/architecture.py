@@ -100,6 +100,11 @@ class Vision:
     def __post_init__(self) -> None:
         _check("vision.", self)
 
+    @property
+    def tokens(self) -> int:
+        """Tokens that the images of a sample take in the decoder."""
+        return -(-self.patches // self.merged) * self.images
+
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
@@ -126,8 +131,8 @@ class Architecture:
         Whether the outputs of attention and MLP are normed too (Gemma 2).
     positions
         Learned positions; 0: they are rotary.
-    window, window_every
-        Tokens that a token sees, itself included, None: all; and each how manieth block has the window.
+    window, full_every
+        Tokens that a token sees, itself included, None: all; and each how manieth block has no window, 0: none.
     latent, experts, vision
         What it has of these.
     mtp
@@ -164,14 +169,14 @@ class Architecture:
     post_norms: bool = False
     positions: int = 0
     window: int | None = None
-    window_every: int = 1
+    full_every: int = 0
     latent: Latent | None = None
     experts: Experts | None = None
     vision: Vision | None = None
     mtp: int = 0
 
     def __post_init__(self) -> None:
-        _check("", self, zero=("positions", "mtp"), optional=("window",))
+        _check("", self, zero=("positions", "full_every", "mtp"), optional=("window",))
         if self.heads % self.kv_heads:
             raise InputError(f"{self.heads} heads cannot share {self.kv_heads} heads of keys evenly")
 
@@ -188,8 +193,9 @@ class Architecture:
         return (block - experts.first_dense + 1) % experts.every == 0
 
     def window_of(self, block: int) -> int | None:
-        """Tokens that a token sees in a block; None: all. The first of `window_every` has the window, as in Gemma 2."""
-        return self.window if block % self.window_every == 0 else None
+        """Tokens that a token sees in a block; None: all."""
+        full = self.full_every and (block + 1) % self.full_every == 0
+        return None if full else self.window
 
 
 def _check(

@@ -90,17 +90,7 @@ def layers(
     ('block', 8802, 1141964800)
     """
     degrees = Degrees(tp, dp, ep, zero)
-    if recompute not in RECOMPUTE:
-        raise InputError(f"recompute = {recompute!r}: must be one of {', '.join(RECOMPUTE)}")
-    if sequence < 1:
-        raise InputError(f"sequence = {sequence}: must be at least 1")
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"sizes = {list(sizes)}: must be micro-batch sizes of at least 1 sample")
-    if model.heads % tp:
-        raise InputError(f"tp = {tp}: does not divide the {model.heads} heads of {model.name}")
-    if ep > 1 and (model.experts is None or model.experts.count % ep):
-        count = 0 if model.experts is None else model.experts.count
-        raise InputError(f"ep = {ep}: does not divide the {count} experts of {model.name}; leave it at 1")
+    _check(model, sequence, sizes, degrees, recompute)
     busy = 1.0
     if model.experts is not None:
         busy, _ = busiest(model.experts.count, ep, expert_imbalance)
@@ -112,6 +102,26 @@ def layers(
     parts = tuple(pricing.part(layer, sorted(set(sizes))) for layer in found)
     name = device.name if tp == 1 else f"{tp} × {device.name}"
     return Profile(name, parts, 0.0, op_s=device.op_s), tuple(_ties(model, found, pricing))
+
+
+def _check(model: Architecture, sequence: int, sizes: Sequence[int], degrees: Degrees, recompute: str) -> None:
+    if recompute not in RECOMPUTE:
+        raise InputError(f"recompute = {recompute!r}: must be one of {', '.join(RECOMPUTE)}")
+    if sequence < 1:
+        raise InputError(f"sequence = {sequence}: must be at least 1")
+    if not sizes or min(sizes) < 1:
+        raise InputError(f"sizes = {list(sizes)}: must be micro-batch sizes of at least 1 sample")
+    for heads, whose in ((model.heads, ""), (model.vision.heads if model.vision else 0, "'s vision tower")):
+        if heads % degrees.tp:
+            raise InputError(f"tp = {degrees.tp}: does not divide the {heads} heads of {model.name}{whose}")
+    if model.vision is not None and sequence < model.vision.tokens:
+        raise InputError(
+            f"sequence = {sequence}: the images of a sample take {model.vision.tokens} tokens; use more, or fewer "
+            "patches"
+        )
+    count = 0 if model.experts is None else model.experts.count
+    if degrees.ep > 1 and (count == 0 or count % degrees.ep):
+        raise InputError(f"ep = {degrees.ep}: does not divide the {count} experts of {model.name}; leave it at 1")
 
 
 def sample_flops(model: Architecture, sequence: int) -> float:

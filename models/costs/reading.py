@@ -192,7 +192,56 @@ def _gemma2(keys: Keys) -> dict[str, Any]:
     return _gemma(keys) | {
         "post_norms": True,
         "window": keys.count("sliding_window", default=4096),
-        "window_every": 2,
+        "full_every": 2,
+    }
+
+
+def _gemma3_text(keys: Keys) -> dict[str, Any]:
+    return _gemma(keys) | {
+        "qk_norm": True,
+        "post_norms": True,
+        "window": keys.count("sliding_window", default=4096),
+        "full_every": keys.count("sliding_window_pattern", "_sliding_window_pattern", default=6),
+    }
+
+
+def _starcoder2(keys: Keys) -> dict[str, Any]:
+    bias = keys.switch("use_bias", True)
+    return _mistral(keys) | {
+        "gated": False,
+        "tied": keys.switch("tie_word_embeddings", True),
+        "layer_norm": True,
+        "qkv_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": bias,
+    }
+
+
+def _gpt_neox(keys: Keys) -> dict[str, Any]:
+    bias = keys.switch("attention_bias", True)
+    return _rotary(keys) | {
+        "gated": False,
+        "layer_norm": True,
+        "qkv_bias": bias,
+        "output_bias": bias,
+        "mlp_bias": True,
+    }
+
+
+def _glm4_moe(keys: Keys) -> dict[str, Any]:
+    one = keys.count("moe_intermediate_size")
+    return _rotary(keys) | {
+        "qkv_bias": keys.switch("attention_bias", False),
+        "qk_norm": keys.switch("use_qk_norm", False),
+        "experts": Experts(
+            keys.count("n_routed_experts"),
+            keys.count("num_experts_per_tok"),
+            one,
+            shared=one * keys.count("n_shared_experts", default=0),
+            first_dense=keys.count("first_k_dense_replace", default=0),
+            bias=True,
+        ),
+        "mtp": keys.count("num_nextn_predict_layers", default=0),
     }
 
 
@@ -277,6 +326,13 @@ READERS: dict[str, Reader] = {
     "qwen3_moe": _qwen3_moe,
     "gemma": _gemma,
     "gemma2": _gemma2,
+    "gemma3_text": _gemma3_text,
+    "glm4_moe": _glm4_moe,
+    "gpt_neox": _gpt_neox,
+    "granite": _llama,
+    "phi3": _mistral,
+    "smollm3": _llama,
+    "starcoder2": _starcoder2,
     "gpt2": _gpt2,
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,

@@ -225,7 +225,7 @@ def test_a_larger_model_costs_no_less(change: dict[str, Any]) -> None:
 
 
 def test_a_window_saves_attention_where_it_is_and_nowhere_else() -> None:
-    plain, windowed = _tiny(sequence=64), _tiny(sequence=64, model=replace(TINY, window=16, window_every=2))
+    plain, windowed = _tiny(sequence=64), _tiny(sequence=64, model=replace(TINY, window=16, full_every=2))
     assert _times(windowed["block 0"]) < _times(plain["block 0"])
     assert windowed["block 1"] == plain["block 1"]
     assert _tiny(sequence=8, model=replace(TINY, window=16)) == _tiny(sequence=8)
@@ -277,6 +277,14 @@ def test_operations_of_a_sample_are_six_for_each_parameter_and_token_and_attenti
         ({"dp": True}, "dp = True: must be a whole number from 1"),
         ({"ep": 2}, "ep = 2: must divide dp = 1"),
         ({"ep": 2, "dp": 2}, "ep = 2: does not divide the 0 experts of tiny; leave it at 1"),
+        (
+            {"model": preset("qwen2-vl-7b"), "sequence": 1000},
+            "sequence = 1000: the images of a sample take 1024 tokens",
+        ),
+        (
+            {"model": preset("qwen2-vl-7b"), "tp": 28, "sequence": 2048},
+            "tp = 28: does not divide the 16 heads of .* tower",
+        ),
         ({"zero": 2}, "zero = 2: must be 0 or 1; 2 and 3 divide"),
         ({"recompute": "some"}, "recompute = 'some': must be one of none, selective, full"),
         ({"model": preset("mixtral-8x7b"), "ep": 2, "dp": 2, "expert_imbalance": -1}, "expert_imbalance = -1: must be"),

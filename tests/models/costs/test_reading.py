@@ -57,6 +57,13 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "gemma": LLAMA | {"model_type": "gemma", "num_key_value_heads": 2, "head_dim": 32},
     "gemma2": LLAMA | {"model_type": "gemma2", "num_key_value_heads": 2, "head_dim": 32},
+    "gemma3_text": LLAMA | {"model_type": "gemma3_text", "num_key_value_heads": 2, "head_dim": 32},
+    "glm4_moe": DEEPSEEK | {"model_type": "glm4_moe", "num_key_value_heads": 2, "head_dim": 16, "use_qk_norm": True},
+    "gpt_neox": LLAMA | {"model_type": "gpt_neox"},
+    "granite": LLAMA | {"model_type": "granite", "attention_bias": True},
+    "phi3": LLAMA | {"model_type": "phi3", "num_key_value_heads": 2, "pad_token_id": 0},
+    "smollm3": LLAMA | {"model_type": "smollm3", "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "starcoder2": LLAMA | {"model_type": "starcoder2", "num_key_value_heads": 2},
     "gpt2": {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 300, "n_positions": 32},
     "deepseek_v2": DEEPSEEK | {"model_type": "deepseek_v2", "topk_method": "greedy"},
     "deepseek_v3": DEEPSEEK | {"model_type": "deepseek_v3", "q_lora_rank": 24},
@@ -93,7 +100,9 @@ def test_a_file_and_its_folder(tmp_path: Path) -> None:
 
 def test_windows_are_where_the_model_has_them() -> None:
     gemma = from_config(SMALL["gemma2"] | {"sliding_window": 8}, "gemma2")
-    assert [gemma.window_of(block) for block in range(2)] == [8, None]
+    assert [gemma.window_of(block) for block in range(4)] == [8, None, 8, None]
+    gemma = from_config(SMALL["gemma3_text"] | {"sliding_window": 8, "sliding_window_pattern": 3}, "gemma3")
+    assert [gemma.window_of(block) for block in range(4)] == [8, 8, None, 8]
     mistral = from_config(SMALL["mistral"], "mistral")
     assert [mistral.window_of(block) for block in range(2)] == [16, 16]
     assert from_config(SMALL["qwen2"] | {"sliding_window": 8}, "qwen2").window is None
