@@ -1,0 +1,202 @@
+"""The whole answer to a workload: plans, beside the best of today's schedules at full and at equal memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..core.errors import NoAnswerError
+from ..portfolio.request import Progress
+from .bound import lower_bound
+from .plan import Plan
+from .robust import Robustness, ranked, robustness
+from .search import search
+from .today import Today, capped, todays
+from .workload import Workload
+
+OnProgress = Callable[[Progress], None]
+
+FULL, EQUAL = 0.68, 0.22
+"""Shares of the time, after today's schedules are known, for the searches at full and at equal memory; the rest is for
+what the plans are worth where the costs are wrong."""
+
+NEAR = 0.02
+"""Where the best of today's schedules is this close to the bound, there is nothing to gain."""
+
+ALIKE = 0.0025
+"""Plans that are slower than the fastest by at most this share of it may be preferred to it, where costs are wrong."""
+
+JUDGED = 0.1
+"""Relative error of the costs that a plan's gain must outlive."""
+
+DRAWS = 40
+"""Draws of wrong costs."""
+
+INTERRUPTED = "interrupted"
+"""`Plan.reason` of a search that Ctrl-C ended."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found for a workload.
+
+    Parameters
+    ----------
+    workload
+        What was planned.
+    plans
+        The plan proposed, then others; empty where there is none that fits.
+    todays
+        Today's schedules, best first; those that do not fit come last.
+    equal
+        The best plan in which no rank holds more than the largest use of the best of today's; None without one.
+    robustness
+        What the plan gains over the best of today's where costs are wrong; None without one.
+    time_s
+        Seconds that it took.
+    interrupted
+        Whether Ctrl-C ended the search.
+    """
+
+    workload: Workload
+    plans: tuple[Plan, ...]
+    todays: tuple[Today, ...]
+    equal: Plan | None
+    robustness: Robustness | None
+    time_s: float
+    interrupted: bool = False
+
+    @property
+    def plan(self) -> Plan:
+        """The plan proposed."""
+        return self.plans[0]
+
+    @property
+    def base(self) -> Today | None:
+        """The best of today's schedules; None where none fits."""
+        first = next(iter(self.todays), None)
+        return first if first is not None and first.fits else None
+
+    @property
+    def gain(self) -> float | None:
+        """Over the best of today's schedules, within the same limits."""
+        return None if self.base is None else 1 - self.plan.makespan / self.base.makespan
+
+    @property
+    def gain_equal_memory(self) -> float | None:
+        """The same, where no rank may hold more than the largest use of the best of today's."""
+        return None if self.base is None or self.equal is None else 1 - self.equal.makespan / self.base.makespan
+
+    @property
+    def nothing_to_gain(self) -> bool:
+        """Whether the best of today's schedules is within `NEAR` of the bound."""
+        return self.base is not None and self.base.makespan <= (1 + NEAR) * self.plan.bound
+
+    @property
+    def recommended(self) -> bool:
+        """Whether the plan is to be preferred to the best of today's: it gains, also where costs are wrong."""
+        if self.base is None:
+            return True
+        return self.robustness is not None and self.robustness.survives(JUDGED)
+
+
+def answer(
+    workload: Workload,
+    *,
+    time_limit: float = 60.0,
+    workers: int = 2,
+    seed: int = 0,
+    on_progress: OnProgress | None = None,
+) -> Answer:
+    """Plan a workload and say what that gains.
+
+    Parameters
+    ----------
+    workload
+        What is planned.
+    time_limit
+        Seconds for everything.
+    workers
+        Threads.
+    seed
+        Of everything.
+    on_progress
+        Told of each better plan.
+
+    Raises
+    ------
+    NoAnswerError
+        When no plan was found that fits.
+    """
+    return _Run(workload, time_limit, workers, seed, on_progress).run()
+
+
+class _Run:
+    """The steps of an answer, and the time that is left for them."""
+
+    def __init__(
+        self, workload: Workload, time_limit: float, workers: int, seed: int, on_progress: OnProgress | None
+    ) -> None:
+        self.workload, self.time_limit, self.workers, self.seed = workload, time_limit, workers, seed
+        self.on_progress = on_progress
+        self.began = time.monotonic()
+        self.interrupted = False
+
+    def run(self) -> Answer:
+        known = todays(self.workload)
+        base = known[0].plan(self.workload) if known and known[0].fits else None
+        own = () if base is None else (base,)
+        bound = lower_bound(self.workload)
+        left = max(0.0, self.time_limit - (time.monotonic() - self.began))
+        plans = (*self._search(self.workload, FULL * left, own), *own)
+        if not plans:
+            raise NoAnswerError(
+                f"{self.workload.name}: no plan was found that fits in {self.time_limit:g} s; allow more time"
+            )
+        equal = None
+        if base is not None:
+            equal = self._at_equal_memory(base, plans, EQUAL * left)
+            plans = (*plans, equal)
+        plans = self._preferred([replace(plan, workload=self.workload, bound=bound) for plan in plans])
+        robust = None if base is None else robustness(plans[0], base, draws=DRAWS, seed=self.seed)
+        took = time.monotonic() - self.began
+        return Answer(self.workload, plans, known, equal, robust, took, self.interrupted)
+
+    def _search(self, workload: Workload, seconds: float, start: tuple[Plan, ...]) -> tuple[Plan, ...]:
+        """Plans that fit, best first; none where none was found, or Ctrl-C came before."""
+        if self.interrupted:
+            return ()
+        try:
+            found = search(
+                workload,
+                time_limit=seconds,
+                workers=self.workers,
+                seed=self.seed,
+                on_progress=self.on_progress if workload is self.workload else None,
+                start=start,
+            )
+        except NoAnswerError:
+            return ()
+        self.interrupted = any(plan.reason == INTERRUPTED for plan in found)
+        return found
+
+    def _at_equal_memory(self, base: Plan, plans: tuple[Plan, ...], seconds: float) -> Plan:
+        """The best plan in which no rank holds more than any does in the base, which is one."""
+        most = max(base.timeline.peak_memory)
+        within = [plan for plan in plans if max(plan.timeline.peak_memory) <= most]
+        if min(plans, key=lambda plan: plan.makespan) not in within:
+            within += self._search(capped(self.workload, base), seconds, plans)
+        return min(within, key=lambda plan: plan.makespan)
+
+    def _preferred(self, plans: list[Plan]) -> tuple[Plan, ...]:
+        """Fastest first; of those that are about as fast, the one first that is fastest where costs are wrong."""
+        plans.sort(key=lambda plan: plan.makespan)
+        seen: dict[object, Plan] = {}
+        for plan in plans:
+            seen.setdefault((plan.split, plan.timeline.schedule), plan)
+        plans = list(seen.values())
+        alike = [plan for plan in plans if plan.makespan <= (1 + ALIKE) * plans[0].makespan]
+        if len(alike) > 1:
+            alike = [plan for plan, _ in ranked(alike, JUDGED, DRAWS, self.seed)]
+        return (*alike, *plans[len(alike) :])
