@@ -331,7 +331,7 @@ READERS: dict[str, Reader] = {
     "gpt_neox": _gpt_neox,
     "granite": _llama,
     "phi3": _mistral,
-    "smollm3": _llama,
+    "smollm3": _gemma,
     "starcoder2": _starcoder2,
     "gpt2": _gpt2,
     "deepseek_v2": _deepseek_v2,

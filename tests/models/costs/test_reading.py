@@ -62,7 +62,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "gpt_neox": LLAMA | {"model_type": "gpt_neox"},
     "granite": LLAMA | {"model_type": "granite", "attention_bias": True},
     "phi3": LLAMA | {"model_type": "phi3", "num_key_value_heads": 2, "pad_token_id": 0},
-    "smollm3": LLAMA | {"model_type": "smollm3", "num_key_value_heads": 2, "tie_word_embeddings": True},
+    "smollm3": LLAMA | {"model_type": "smollm3", "num_key_value_heads": 2, "pad_token_id": 0},
     "starcoder2": LLAMA | {"model_type": "starcoder2", "num_key_value_heads": 2},
     "gpt2": {"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 300, "n_positions": 32},
     "deepseek_v2": DEEPSEEK | {"model_type": "deepseek_v2", "topk_method": "greedy"},
