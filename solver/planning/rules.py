@@ -89,14 +89,14 @@ class Anatomy:
         counts
             Blocks of each stage.
         tail
-            Layers of the tail that form stages of their own, after those of `counts`; empty: it joins the last stage.
+            Layers of the tail in stages of their own, all of them, after those of `counts`; empty: it joins the last.
 
         Returns
         -------
         Split | None
             None where the counts do not add up to the blocks, or a stage would be empty.
         """
-        if sum(counts) != len(self.blocks) or min(counts) < 0 or (tail and sum(tail) != self.tail):
+        if sum(counts) != len(self.blocks):
             return None
         ends = [self.lead, *(block.stop for block in self.blocks)]
         bounds = [0, *(ends[count] for count in accumulate(counts))]

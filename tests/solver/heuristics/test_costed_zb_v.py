@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from hypothesis import given
 
@@ -19,6 +21,38 @@ def test_it_gives_the_published_cell_within_the_published_memory(cell: Published
     schedule = costed_zb_v(problem)
     assert check(problem, schedule) == (), "the limit is 2p activations of one stage"
     assert round(simulate(problem, schedule).span_bubble, 4) == cell.span_bubble
+
+
+THEIRS = [
+    # m, F, I, W, message, activation, retained on 6 ranks; with W's before backwards and before forwards, or not
+    ((16, 4, 7, 6, 0, 5, 4), "3f61b305d149"),  # before backwards only
+    ((15, 2, 7, 10, 3, 8, 8), "29a5d2ee4277"),
+    ((12, 1, 7, 8, 3, 4, 4), "226cb19eba05"),
+    ((17, 12, 10, 9, 1, 10, 5), "458556e2f16f"),  # before forwards only
+    ((18, 9, 10, 11, 1, 2, 1), "261e03a9dcfe"),
+    ((15, 6, 12, 8, 0, 6, 6), "c4061de98eae"),
+    ((18, 6, 9, 8, 9, 9, 4), "8cc7d165673c"),  # before both
+    ((12, 2, 2, 1, 0, 1, 0), "03c620abe611"),
+    ((21, 7, 5, 12, 9, 4, 3), "0f46ed41c414"),  # before neither
+    ((18, 8, 9, 11, 9, 5, 2), "ab7a501f57c0"),
+]
+"""Hashes of the orders that the authors' code makes; commit 39f2c186 of their repository."""
+
+
+@pytest.mark.parametrize(("numbers", "order"), THEIRS)
+def test_the_order_is_that_of_the_authors_code(numbers: tuple[int, ...], order: str) -> None:
+    samples, forward, backward, weight, latency, activation, retained = numbers
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 6, "placement": "v", "stages_per_rank": 2},
+            "batch": {"samples": samples},
+            "costs": {"forward": forward, "backward_input": backward, "backward_weight": weight},
+            "memory": {"activation": activation, "retained": retained},
+            "links": {"latency": latency},
+        }
+    )
+    text = "\n".join(" ".join(map(str, row)) for row in costed_zb_v(problem).ops)
+    assert hashlib.sha256(text.encode()).hexdigest()[:12] == order
 
 
 @given(problem_data(families=("v",), limited=False, sizes=False, units=False))

@@ -11,14 +11,14 @@ import pytest
 from adaptpipe.solver.core.errors import InputError
 from adaptpipe.solver.core.placement import place
 from adaptpipe.solver.core.profile import Part
-from adaptpipe.solver.evaluate.noisy import run_value
+from adaptpipe.solver.evaluate.noisy import Noisy, run_value
 from adaptpipe.solver.evaluate.scenario import Planned
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.evaluate.timeline import Timeline
 from adaptpipe.solver.heuristics import one_f_one_b, one_f_one_b_split
 from adaptpipe.solver.planning.instance_file import load_workload
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.robust import ERRORS, EXECUTIONS, ranked, robustness
+from adaptpipe.solver.planning.robust import ERRORS, EXECUTIONS, Gain, Robustness, ranked, robustness
 from adaptpipe.solver.planning.today import Today, capped, todays
 from adaptpipe.solver.planning.workload import Workload, split_of
 from adaptpipe.solver.planning.wrong_costs import SOURCES, Draw, Source, WrongCosts
@@ -179,6 +179,20 @@ def test_figures_of_a_gain_are_of_its_draws() -> None:
     row = gain.row()
     assert (row["source"], row["error"], row["execution"], row["draws"]) == ("rank", 0.2, "fixed", 20)
     assert row["gain"] == pytest.approx(gain.mean, abs=1e-6)
+
+
+def test_percentiles_are_between_the_draws() -> None:
+    values = Noisy(tuple(float(value) for value in range(101)))
+    gain = Gain("all", 0.1, "fixed", values, Noisy((100.0,) * 101))
+    assert gain.spread == pytest.approx((0.05, 0.95))
+
+
+@pytest.mark.parametrize(("plan", "survives"), [((99.0, 98.0, 97.0), True), ((80.0, 100.0, 101.0), False)])
+def test_a_gain_survives_where_chance_does_not_explain_it(plan: tuple[float, ...], survives: bool) -> None:
+    """The second is larger in the mean, and of one draw."""
+    gain = Gain("all", 0.1, "adaptive", Noisy(plan), Noisy((100.0,) * 3))
+    assert gain.mean > 0.019
+    assert Robustness((gain,)).survives() is survives
 
 
 def test_where_the_base_does_not_fit_only_fixed_orders_are_compared() -> None:

@@ -43,6 +43,10 @@ def test_torchtitan_refuses_a_weight_above_the_least_stage() -> None:
     assert heavy.name == "torchtitan, weights 0 and 8"
     assert heavy.split(decoder(42), LINEAR_8) is None
     assert heavy.split(decoder(56), LINEAR_8) is not None
+    first = TUNED[2 * 9]
+    assert first.name == "torchtitan, weights 2 and 0"
+    assert first.split(decoder(9), LINEAR_8) is None, "though the first stage, with 2, could hold the embedding alone"
+    assert first.split(decoder(14), LINEAR_8) is not None
 
 
 def test_even_stages_carry_embedding_and_head_on_top() -> None:
@@ -62,7 +66,7 @@ def test_megatron_takes_blocks_from_both_ends_where_ranks_do_not_share_evenly() 
     assert lengths("Megatron, fewer at the ends", decoder(43), LINEAR_8) == [5, 6, 6, 6, 6, 6, 6, 4]
     assert lengths("Megatron, fewer at the ends", decoder(44), place("loop", 8, 2)) == ([*[3] * 7, 2, 2, *[3] * 7])
     assert lengths("Megatron, fewer at the ends", decoder(40), LINEAR_8) is None, "even stages have nothing to give"
-    assert lengths("Megatron, fewer at the ends", decoder(42), V_8) is None, "Megatron-Core has no V"
+    assert lengths("Megatron, fewer at the ends", decoder(44), V_8) is None, "Megatron-Core has no V"
     assert lengths("Megatron, fewer at the ends", decoder(3), place("linear", 2)) is None
 
 

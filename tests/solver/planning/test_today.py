@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from adaptpipe.solver.core.cluster import uniform_cluster
@@ -9,7 +11,7 @@ from adaptpipe.solver.core.profile import Measurement, Part, Profile
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.planning.instance_file import load_workload
-from adaptpipe.solver.planning.rules import RULES, TUNED
+from adaptpipe.solver.planning.rules import RULES, TUNED, Anatomy
 from adaptpipe.solver.planning.today import best_today, todays
 from adaptpipe.solver.planning.workload import Workload
 from benchmarks.instances import WORKLOADS
@@ -69,7 +71,7 @@ def test_more_rules_and_sizes_never_make_the_best_worse() -> None:
     assert set(best.division) == {2, 3}
 
 
-def small(memory: int | None = None, samples: int = 6) -> Workload:
+def small() -> Workload:
     def part(kind: str, time: float, static: int) -> Part:
         return Part(
             kind,
@@ -79,15 +81,19 @@ def small(memory: int | None = None, samples: int = 6) -> Workload:
         )
 
     parts = (part("embedding", 1e-6, 50), *[part("block", 4e-6, 20)] * 8, part("head", 9e-6, 50))
-    return Workload("small", Profile("", parts, 0.0), uniform_cluster("", 2, memory, 1e-6, 1e9), samples, (1, 2))
+    return Workload("small", Profile("", parts, 0.0), uniform_cluster("", 2, None, 1e-6, 1e9), 6, (1, 2))
 
 
-@pytest.mark.parametrize("memory", [None, 350, 250, 100])
-def test_every_schedule_is_valid_and_sorted_and_fits_or_says_where_not(memory: int | None) -> None:
-    workload = small(memory)
+@pytest.mark.parametrize("memory", [None, (350, 350), (250, 250), (100, 100), (300, 150)])
+def test_every_schedule_is_valid_and_sorted_and_fits_or_says_where_not(memory: tuple[int, int] | None) -> None:
+    workload = small()
+    if memory is not None:
+        workload = replace(workload, cluster=replace(workload.cluster, memory=memory))
     found = todays(workload)
     fitting = [each for each in found if each.fits]
     assert list(found[: len(fitting)]) == sorted(fitting, key=lambda each: each.makespan)
+    missing = [each.overflow.missing for each in found if each.overflow is not None]
+    assert missing == sorted(missing)
     for each in found:
         problem, schedule = each.timeline.problem, each.timeline.schedule
         assert problem == workload.problem(each.split, schedule.placement, each.division)
@@ -96,9 +102,9 @@ def test_every_schedule_is_valid_and_sorted_and_fits_or_says_where_not(memory: i
         if each.overflow is not None:
             rank = each.overflow.rank
             assert each.overflow.needed == each.timeline.peak_memory[rank]
-            assert each.overflow.limit == memory
-            lack = [peak - each.overflow.limit for peak in each.timeline.peak_memory]
-            assert each.overflow.missing == max(lack) > 0
+            assert each.overflow.limit == workload.cluster.memory[rank]
+            pairs = zip(each.timeline.peak_memory, workload.cluster.memory, strict=True)
+            assert each.overflow.missing == max(peak - limit for peak, limit in pairs if limit is not None) > 0
     assert (best_today(workload) is None) is (not fitting)
     assert len({(each.method, each.split, each.division) for each in found}) == len(found)
     assert {each.division for each in found} == set(workload.divisions)
@@ -118,6 +124,14 @@ def test_all_methods_are_tried() -> None:
         "Interleaved1F1B v=4",
         "Interleaved1F1B v=5",
     }, "10 layers make at most 5 stages on each of 2 ranks, by torchtitan's rule"
+
+
+def test_of_rules_with_the_same_split_the_first_is_named() -> None:
+    workload = load_workload(WORKLOADS, "gemma2-9b-p8", sizes=(1,))
+    for each in todays(workload, RULES + TUNED):
+        placement = each.timeline.schedule.placement
+        anatomy = Anatomy.of(workload.profile)
+        assert each.rule == next(rule.name for rule in RULES + TUNED if rule.split(anatomy, placement) == each.split)
 
 
 def test_a_plan_of_it_is_the_same_schedule() -> None:
