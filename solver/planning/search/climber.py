@@ -15,6 +15,7 @@ from ...heuristics.policy import Policy
 from ..workload import Split, Workload, split_of
 from . import kernel
 from .point import Point, Room, room_for
+from .policies import policies
 from .table import Table
 
 HEAT = 0.002
@@ -86,8 +87,13 @@ class Climber:
         """Balance the split: move layers until the busiest rank has little to do, and all ranks room."""
         kernel.level(self.table, self._now, self._trial, self._room, self._random, moves, 0.03)
 
+    def policies(self) -> list[Point]:
+        """Policies to begin with, likely winners first."""
+        placement = explicit(self.workload.ranks, self.start.point.row.tolist())
+        return policies(placement, len(self.start.division))
+
     def choose(self, policies: list[Point]) -> None:
-        """Take the best of some policies for the split at hand; of each the split is overwritten."""
+        """Take the best of some policies for the split at hand, if it is better than the best so far."""
         for policy in policies:
             policy.row[:], policy.bounds[:] = self._now.row, self._now.bounds
             value = kernel.value_of(self.table, policy, self._room, self.best)

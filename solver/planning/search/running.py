@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, zip_longest
 from threading import Event, Lock
 
 from ...core.errors import InputError, NoAnswerError
-from ...core.placement import explicit
 from ...core.schedule import Schedule
 from ...evaluate.check import check
 from ...evaluate.simulate import simulate
@@ -24,7 +24,7 @@ from . import turns
 from .climber import Climber
 from .neighbours import neighbours
 from .order import Ordering
-from .starts import FAMILIES, policies, starts, starts_of
+from .starts import FAMILIES, boundaries, start_at, starts
 from .table import table_of
 from .warming import warm_up
 
@@ -32,6 +32,9 @@ OnProgress = Callable[[Progress], None]
 
 BEGIN = 0.15
 """Share of the time in which starts are made; one at least."""
+
+REPAIR = 0.5
+"""Share of the time until which splits are sought that fit, where none does."""
 
 CLIMBS = ((24, 4, 0.25), (10, 3, 0.35), (5, 2, 0.48))
 """Rounds of changes of splits and policies: how many searches take part, how many of them at most with one placement
@@ -68,7 +71,7 @@ def search(
     workers: int = 2,
     seed: int = 0,
     on_progress: OnProgress | None = None,
-    families: Sequence[tuple[str, int]] | None = None,
+    families: Sequence[tuple[str, int]] = FAMILIES,
     start: Sequence[Plan] = (),
 ) -> tuple[Plan, ...]:
     """Plans of a workload: layers to stages, stages to ranks, division of the batch and order of ops, all together.
@@ -91,8 +94,7 @@ def search(
     on_progress
         Told of each better plan, from any of the threads.
     families
-        Families of placements to look at, with stages for each rank; None: all that there are layers for, or, with
-        `start`, those of its plans.
+        Families of placements to look at, with stages for each rank.
     start
         Plans of the same layers on as many ranks to go on from, whether they fit or not. Those that fit are never lost.
 
@@ -130,7 +132,7 @@ class _Run:
         self.climbers: list[Climber] = []
         self.kept: dict[object, tuple[Timeline, Split, str]] = {}
 
-    def run(self, families: Sequence[tuple[str, int]] | None, plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    def run(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> tuple[Plan, ...]:
         reason = ""
         try:
             self._begin(families, plans)
@@ -153,44 +155,50 @@ class _Run:
                 answers.append(Plan(self.workload, split, timeline, self.bound, name, took, reason))
         return tuple(answers[:ANSWERS])
 
-    def _begin(self, families: Sequence[tuple[str, int]] | None, plans: Sequence[Plan]) -> None:
-        """Starts, most promising first; as many as there is time for."""
+    def _begin(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> None:
+        """Make starts: those of plans and the first of each division, then the second of each, and so on; as many as
+        there is time for."""
         for plan in plans:
             problem = self.workload.problem(plan.split, plan.placement, plan.division)
             if not check(problem, plan.timeline.schedule):
                 self._keep(plan.method, plan.split, plan.timeline.schedule)
-        divisions = {plan.division: None for plan in plans} or dict.fromkeys(self.workload.divisions)
-        if families is None:
-            families = [pair for pair in FAMILIES if not plans or pair in {_family(plan) for plan in plans}]
-        rows = []
-        for division in divisions:
-            bound = division_bound(self.workload, division)
-            if bound is None:
-                continue
-            stages = StageTable(self.workload, division)
-            table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
-            found = starts_of(plans, division) + starts(self.workload, stages, families, bound / len(division))
-            rows.append((bound, [(table, start, fusing) for start in found]))
-        # The first of each division, then the second of each, and so on.
-        for bound, (table, start, fusing) in (
-            (bound, row[k])
-            for k in range(max((len(row) for _, row in rows), default=0))
-            for bound, row in rows
-            if k < len(row)
-        ):
-            seed = self.seed + len(self.climbers)
-            self.climbers.append(Climber(self.workload, table, start, fusing, bound, seed))
+        rows = [
+            self._rows(division, families, [plan for plan in plans if plan.division == division])
+            for division in dict.fromkeys([*(plan.division for plan in plans), *self.workload.divisions])
+        ]
 
         def begin(each: Climber) -> None:
-            if self.told < FAR and (self._left(BEGIN) <= 0 or each.bound >= self.told):
-                return
             if not each.start.level:
                 each.level(LEVEL_MOVES)
-            row = explicit(self.workload.ranks, each.start.point.row.tolist())
-            each.choose(policies(row, len(each.start.division))[:FIRST_POLICIES])
+            each.choose(each.policies()[:FIRST_POLICIES])
             self._tell(each.best, each.start.name)
 
-        turns.each(self.climbers, begin, self.workers, self.stop)
+        for made in zip_longest(*rows):
+            fresh = [each for each in made if each is not None and each.bound < self.told]
+            if not fresh or (self.told < FAR and self._left(BEGIN) <= 0):
+                break
+            self.climbers += fresh
+            turns.each(fresh, begin, self.workers, self.stop)
+
+        def repair(each: Climber) -> None:
+            each.level(10 * LEVEL_MOVES)
+            begin(each)
+
+        while self.told == FAR and self.climbers and self._left(REPAIR) > 0:
+            turns.each(self.climbers, repair, self.workers, self.stop)
+
+    def _rows(
+        self, division: tuple[int, ...], families: Sequence[tuple[str, int]], plans: Sequence[Plan]
+    ) -> Iterator[Climber]:
+        """Searches for one division of the batch, as they are wanted."""
+        bound = division_bound(self.workload, division)
+        if bound is None:
+            return
+        stages = StageTable(self.workload, division)
+        table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
+        found = (start_at(plan.method, plan.placement, division, boundaries(plan.split), True) for plan in plans)
+        for start in chain(found, starts(self.workload, stages, families, bound / len(division))):
+            yield Climber(self.workload, table, start, fusing, bound, self.seed + len(self.climbers))
 
     def _climb(self) -> None:
         """Anneal splits and policies; fewer stay on each time."""
@@ -201,8 +209,7 @@ class _Run:
 
             def climb(each: Climber, seconds: float = seconds, number: int = number) -> None:
                 if number == 0:
-                    row = explicit(self.workload.ranks, each.start.point.row.tolist())
-                    each.choose(policies(row, len(each.start.division))[FIRST_POLICIES:])
+                    each.choose(each.policies()[FIRST_POLICIES:])
                 turns.cool(each, seconds, self.stop, self.goal)
                 self._tell(each.best, each.start.name)
 
@@ -282,10 +289,6 @@ def _leading(climbers: Sequence[Climber], count: int, alike: int) -> list[Climbe
             kinds[tuple(kind)] += 1
             found[each.key] = each
     return list(found.values())[:count]
-
-
-def _family(plan: Plan) -> tuple[str, int]:
-    return plan.placement.name, plan.placement.stage_count // plan.placement.ranks
 
 
 def _fusing_helps(prices: Prices) -> bool:

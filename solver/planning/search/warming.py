@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 from ...core.cluster import uniform_cluster
-from ...core.placement import place
 from ...core.profile import Measurement, Part, Profile
 from ..stage_table import StageTable
 from ..workload import Workload
 from .climber import Climber
 from .order import Ordering
-from .starts import policies, starts
+from .starts import starts
 from .table import table_of
 
 
@@ -22,10 +21,10 @@ def warm_up() -> None:
     cluster = uniform_cluster("two", 2, 100, 1e-5, 1e9)
     workload = Workload("warm", Profile("warm", (part,) * 3, 0.0), cluster, 2, (1,))
     stages = StageTable(workload, (1, 1))
-    start = starts(workload, stages, [("linear", 1)])[0]
+    start = next(starts(workload, stages, [("linear", 1)]))
     climber = Climber(workload, table_of(stages), start, False, 0, 0)
     climber.level(1)
-    climber.choose(policies(place("linear", 2), 2)[:1])
+    climber.choose(climber.policies()[:1])
     climber.run(10, 1.0, 0.0)
     schedule = climber.schedule()
     problem = workload.problem(climber.split(), schedule.placement, start.division)

@@ -13,7 +13,7 @@ from adaptpipe.solver.heuristics.greedy_kernel import FAR
 from adaptpipe.solver.planning.search.climber import Climber, Start
 from adaptpipe.solver.planning.search.kernel import lay
 from adaptpipe.solver.planning.search.point import room_for
-from adaptpipe.solver.planning.search.starts import policies
+from adaptpipe.solver.planning.search.policies import policies
 from adaptpipe.solver.planning.search.table import table_of
 from adaptpipe.solver.planning.stage_table import StageTable
 from adaptpipe.solver.planning.workload import split_of
@@ -61,7 +61,7 @@ def test_a_point_becomes_the_schedule_that_it_was_judged_by(seed: int) -> None:
         workload, table_of(StageTable(workload, division)), Start("", division, start, False), True, 0, seed
     )
     climber.level(100)
-    climber.choose(policies(explicit(ranks, row), len(division)))
+    climber.choose(climber.policies())
     first = climber.best
     climber.run(300, 1.0, 0.0)
     assert climber.best <= first < FAR
