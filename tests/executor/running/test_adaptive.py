@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from adaptpipe.executor.launching.launcher import launch
@@ -55,12 +53,6 @@ def test_units_float_and_nothing_else(ranks: int) -> None:
             assert_floats(run.schedule, run.problem, rank, report)
 
 
-def makespan_s(reports: Sequence[StepReport]) -> float:
-    """Seconds from the first start to the last end on any rank."""
-    records = [record for report in reports for record in report.records]
-    return max(record.end_s for record in records) - min(record.start_s for record in records)
-
-
 def test_waits_are_filled() -> None:
     """A slow link leaves rank 0 waiting for its gradients; it runs what it owes meanwhile."""
     costs = {"forward": 20, "backward_input": 20, "weight_units": [5] * 4}
@@ -68,8 +60,6 @@ def test_waits_are_filled() -> None:
     noise = Noise.parse("slow_link=1>0:60")
     schedule = one_f_one_b_split(problem)
     runs = [Run(problem, schedule, mode, noise) for mode in ("static", "adaptive")]
-    (static, adaptive), others = launch(run_all, 2, runs, threads=1)
+    (static, adaptive), _ = launch(run_all, 2, runs, threads=1)
     assert static[0].units_in_waits == 0
     assert adaptive[0].units_in_waits > 4
-    before, after = (makespan_s([mine[0], theirs[0]]) for mine, theirs in zip((static, adaptive), others, strict=True))
-    assert after < before
