@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from .checkpoints import check_checkpoint, load_checkpoint, save_checkpoint
     from .errors import ExecutorError, MemoryLimitError, PeerFailed, RankFailure, TransportError, WeightQueueError
     from .launching.launcher import launch
+    from .measuring.device import MeasuredDevice, measure_device
     from .measuring.layers import LayerName, measure_layers
+    from .measuring.links import MeasuredLinks, measure_links
     from .measuring.profiling import measure, message_reserve
     from .programs.lowering import lower
     from .programs.program import Program
@@ -26,7 +28,9 @@ _HOME = {
     "checkpoints": ("check_checkpoint", "load_checkpoint", "save_checkpoint"),
     "errors": ("ExecutorError", "MemoryLimitError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
     "launching.launcher": ("launch",),
+    "measuring.device": ("MeasuredDevice", "measure_device"),
     "measuring.layers": ("LayerName", "measure_layers"),
+    "measuring.links": ("MeasuredLinks", "measure_links"),
     "measuring.profiling": ("measure", "message_reserve"),
     "programs.lowering": ("lower",),
     "programs.program": ("Program",),
@@ -42,6 +46,8 @@ __all__ = [
     "EmulatedPipeline",
     "ExecutorError",
     "LayerName",
+    "MeasuredDevice",
+    "MeasuredLinks",
     "MemoryLimitError",
     "MicroBatches",
     "OpRecord",
@@ -57,7 +63,9 @@ __all__ = [
     "load_checkpoint",
     "lower",
     "measure",
+    "measure_device",
     "measure_layers",
+    "measure_links",
     "message_reserve",
     "reserve_for",
     "save_checkpoint",

@@ -45,20 +45,28 @@ def profile(
     layers: Annotated[
         bool, typer.Option("--layers", help="Measure each layer of the model alone, for `adaptpipe plan --profile`.")
     ] = False,
+    links: Annotated[
+        bool, typer.Option("--links", help="Measure the links between the ranks, for `adaptpipe plan --cluster`.")
+    ] = False,
     sequences: Annotated[
         str,
         typer.Option(
-            "--sequences", metavar="N,N", callback=_lengths, help="With --layers: tokens of a sample, in turns."
+            "--sequences", metavar="N,N", callback=_lengths, help="With --layers: tokens of a sample, each in turn."
         ),
     ] = "",
-    device: Annotated[DeviceKind, typer.Option("--device", help="With --layers: where to measure.")] = DeviceKind.cpu,
+    device: Annotated[
+        DeviceKind, typer.Option("--device", help="With --layers or --links: where to measure.")
+    ] = DeviceKind.cpu,
     dtype: Annotated[
-        NumberKind, typer.Option("--dtype", help="With --layers: numbers of weights and activations.")
+        NumberKind, typer.Option("--dtype", help="With --layers or --links: numbers that are computed with.")
     ] = NumberKind.float32,
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="Write the problem that follows; with --layers the profile."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the problem that follows; with --layers the profile, with --links a cluster file.",
         ),
     ] = None,
     json: json_option = False,
@@ -71,13 +79,28 @@ def profile(
     spec = load_run(file, settings or [])
     require_torch()
     require_writable(output)
+    if layers and links:
+        raise InputError("--layers and --links: give one of them, and then the other")
+    if sequences and not layers:
+        raise InputError("--sequences: goes with --layers; add it, or leave --sequences out")
+    for name, given, default in (("device", device, "cpu"), ("dtype", dtype, "float32")):
+        if given != default and not layers and not links:
+            raise InputError(f"--{name}: goes with --layers or --links; add one, or leave --{name} out")
+    if device == "cuda":
+        _require_cuda()
     if layers:
         _layers(spec, sequences, device, dtype, output, json)
-        return
-    for name, given, default in (("sequences", sequences, ""), ("device", device, "cpu"), ("dtype", dtype, "float32")):
-        if given != default:
-            raise InputError(f"--{name}: goes with --layers; add it, or leave --{name} out")
-    _stages(spec, file.stem, output, json)
+    elif links:
+        _links(spec, device, dtype, output, json)
+    else:
+        _stages(spec, file.stem, output, json)
+
+
+def _require_cuda() -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise InputError("--device cuda: torch sees no GPU here; leave it out, or install torch for CUDA")
 
 
 def _layers(spec: RunSpec, sequences: str, device: str, dtype: str, output: Path | None, json: bool) -> None:
@@ -91,6 +114,19 @@ def _layers(spec: RunSpec, sequences: str, device: str, dtype: str, output: Path
         emit(measured.spec)
     else:
         show_layers(measured)
+
+
+def _links(spec: RunSpec, device: str, dtype: str, output: Path | None, json: bool) -> None:
+    from .links import content, profile_links, require_cluster_name, save_cluster, show_links
+
+    require_cluster_name(output)
+    cluster = profile_links(spec, str(device), str(dtype))
+    if output is not None:
+        save_cluster(cluster, output)
+    if json:
+        emit(content(cluster))
+    else:
+        show_links(cluster)
 
 
 def _stages(spec: RunSpec, name: str, output: Path | None, json: bool) -> None:

@@ -11,7 +11,10 @@ import torch
 
 from adaptpipe.commands import layers
 from adaptpipe.commands.layers import Bench
+from adaptpipe.commands.links import Measured
 from adaptpipe.commands.run_file import RunSpec
+from adaptpipe.executor import MeasuredDevice, MeasuredLinks
+from adaptpipe.models.clusters import load_fleet
 from adaptpipe.solver import Measurement, Part, Problem, Profile
 from adaptpipe.solver.planning.profile_file import load_profile
 from adaptpipe.solver.planning.workload import Tie
@@ -124,8 +127,13 @@ def test_layers_as_json_are_the_file(gpt_file: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--sequences", "8"], "--sequences: goes with --layers"),
-        (["--dtype", "bfloat16"], "--dtype: goes with --layers"),
-        (["--device", "cuda"], "--device: goes with --layers"),
+        (["--links", "--sequences", "8"], "--sequences: goes with --layers"),
+        (["--dtype", "bfloat16"], "--dtype: goes with --layers or --links"),
+        (["--device", "cuda"], "--device: goes with --layers or --links"),
+        (["--links", "--layers"], "--layers and --links: give one of them"),
+        (["--links", "--device", "cuda"], "--device cuda: torch sees no GPU here"),
+        (["--links", "--set", "ranks=1"], "ranks = 1: one rank has no links"),
+        (["--links", "-o", "cluster.toml"], "--output cluster.toml: a cluster file is known by its name"),
         (["--layers", "--sequences", "8,x"], "'x' is not a length"),
         (["--layers", "--device", "cuda"], "--device cuda: torch sees no GPU here"),
     ],
@@ -152,3 +160,35 @@ def test_a_models_layers_are_built_and_measured(one_thread: None) -> None:
     for sequence, profile in found.items():
         assert [part.kind for part in profile.parts] == ["embedding", "block", "head"]
         assert [m.message for m in profile.parts[1].measurements] == [2 * 8 * sequence, 2 * 2 * 8 * sequence]
+
+
+LINKS = MeasuredLinks(((0.0, 2e-4), (2e-4, 0.0)), ((0.0, 3e9), (1.5e9, 0.0)))
+FOUND = Measured(LINKS, MeasuredDevice(2e11, 1e10, 8 * 10**9))
+
+
+def test_links_become_a_cluster_file(run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adaptpipe.commands.links.launch", lambda *_, **__: (FOUND,) * 2)
+    done = call("profile", run_file, "--links", "-o", tmp_path / "cluster.json")
+    assert done.exit_code == 0, done.output
+    assert "200 us, 1.5 GB/s" in done.stdout
+    assert "0.2 TFLOP/s in large matrix products, 10 GB/s when a tensor is copied, 8 GB for each rank" in done.stdout
+    device, cluster = load_fleet(str(tmp_path / "cluster.json")).cluster()
+    assert cluster.ranks == 2
+    assert cluster.latency_s[0][1] == cluster.latency_s[1][0] == pytest.approx(2e-4)
+    assert (cluster.bandwidth[0][1], cluster.bandwidth[1][0]) == pytest.approx((3e9, 1.5e9))
+    assert cluster.memory == (8 * 10**9,) * 2
+    assert device.flops * device.achieved.gemm == pytest.approx(2e11)
+    same = call("profile", run_file, "--links", "--json")
+    assert answer(same)["links"] == msgspec.json.decode((tmp_path / "cluster.json").read_bytes())["links"]
+
+
+@pytest.mark.timeout(120)
+def test_links_are_measured(run_file: Path) -> None:
+    done = call("profile", run_file, "--links", "--json")
+    assert done.exit_code == 0, done.output
+    found = answer(done)
+    (latency, back), (speed, _) = found["links"]["latency_us"][0], found["links"]["gb_per_s"][1]
+    assert latency == 0
+    assert back > 0
+    assert speed > 0
+    assert found["devices"][0]["device"]["tflops"] > 0

@@ -1,11 +1,18 @@
-"""What the ranks of the tests of layers do; in a file of its own, so that other processes find it by name."""
+"""What the ranks of the tests of layers and links do; in a file of its own, so that other processes find it by name."""
 
 from __future__ import annotations
+
+import time
+from unittest import mock
 
 from torch import Tensor, nn, ones
 from torch.nn import functional as F
 
+from adaptpipe.executor.channels.message import Message
+from adaptpipe.executor.channels.transport import Transport
 from adaptpipe.executor.measuring.layers import LayerName, measure_layers
+from adaptpipe.executor.measuring.links import MeasuredLinks, measure_links
+from adaptpipe.executor.programs.route import Route
 from adaptpipe.solver import Profile
 
 
@@ -17,3 +24,16 @@ def profile_of(rank: int, world: int, _: None) -> Profile:
 
     layers = [LayerName(name, name.split()[0], 64 * 65) for name in ("block 0", "block 1", "head")]
     return measure_layers(layers, lambda _: nn.Linear(64, 64), F.mse_loss, batch_of, [1, 8], rounds=3)
+
+
+def links_of(rank: int, world: int, slow: tuple[int, int]) -> MeasuredLinks:
+    """Measure links, of which one holds every message back."""
+    send = Transport.send
+
+    def late(self: Transport, route: Route, microbatch: int, message: Message) -> None:
+        if (route.source, route.target) == slow and message[0] is not None and message[0].numel() > 1:
+            time.sleep(0.4)
+        send(self, route, microbatch, message)
+
+    with mock.patch.object(Transport, "send", late):
+        return measure_links(elements=1000, trips=3)
