@@ -18,12 +18,16 @@ def is_warm() -> bool:
     from .bounds.end_kernel import step_back
     from .bounds.label_kernel import step
     from .evaluate.kernel import earliest
+    from .floating.kernel import run as float_units
     from .heuristics.greedy_kernel import run
+    from .planning.packing_kernel import packs
     from .planning.search.kernel import climb, level
     from .robust.kernel import settle
     from .sizes.resize_kernel import anneal as resize
 
-    entries: tuple[Any, ...] = (earliest, run, anneal, cheapest, step, step_back, expand, settle, resize, level, climb)
+    entries: tuple[Any, ...] = (
+        earliest, run, anneal, cheapest, step, step_back, expand, settle, resize, level, climb, packs, float_units,
+    )  # fmt: skip
     return all(any(Path(each.stats.cache_path).glob(f"*.{each.__name__}-*.nbi")) for each in entries)
 
 
@@ -35,7 +39,7 @@ def warm_up() -> None:
     from .bounds.tight import tight_bound
     from .evaluate.noise import Noise
     from .heuristics.greedy import greedy
-    from .planning.search.warming import warm_up as warm_up_planning
+    from .planning.warming import warm_up as warm_up_planning
     from .robust import robust
     from .sizes import resize
 

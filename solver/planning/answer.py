@@ -10,16 +10,22 @@ from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
 from .bound import lower_bound
 from .plan import Plan
-from .robust import Robustness, ranked, robustness
+from .robust import ERRORS, Robustness, ranked, robustness
 from .search import search
 from .today import Today, capped, todays
 from .workload import Workload
+from .wrong_costs import SOURCES
 
 OnProgress = Callable[[Progress], None]
 
-FULL, EQUAL = 0.68, 0.22
-"""Shares of the time, after today's schedules are known, for the searches at full and at equal memory; the rest is for
-what the plans are worth where the costs are wrong."""
+FULL = 0.75
+"""Share of the searches' time for that at full memory; the rest is for that at equal memory."""
+
+JUDGING = 0.25
+"""Share of the time that is kept, at most, for what the plans are worth where costs are wrong."""
+
+LEAST_S = 0.1
+"""Seconds that a search gets, at least."""
 
 NEAR = 0.02
 """Where the best of today's schedules is this close to the bound, there is nothing to gain."""
@@ -29,6 +35,9 @@ ALIKE = 0.0025
 
 JUDGED = 0.1
 """Relative error of the costs that a plan's gain must outlive."""
+
+MOST_ALIKE = 4
+"""Plans that are compared so."""
 
 DRAWS = 40
 """Draws of wrong costs."""
@@ -52,7 +61,8 @@ class Answer:
     equal
         The best plan in which no rank holds more than the largest use of the best of today's; None without one.
     robustness
-        What the plan gains over the best of today's where costs are wrong; None without one.
+        What the plan gains over the best of today's where costs are wrong; None without one, or where Ctrl-C came
+        before it was told.
     time_s
         Seconds that it took.
     interrupted
@@ -148,7 +158,8 @@ class _Run:
         base = known[0].plan(self.workload) if known and known[0].fits else None
         own = () if base is None else (base,)
         bound = lower_bound(self.workload)
-        left = max(0.0, self.time_limit - (time.monotonic() - self.began))
+        kept = 0.0 if base is None else min(_judging_s(base), JUDGING * self.time_limit)
+        left = max(0.0, self.time_limit - kept - (time.monotonic() - self.began))
         plans = (*self._search(self.workload, FULL * left, own), *own)
         if not plans:
             raise NoAnswerError(
@@ -156,10 +167,15 @@ class _Run:
             )
         equal = None
         if base is not None:
-            equal = self._at_equal_memory(base, plans, EQUAL * left)
+            equal = self._at_equal_memory(base, plans, (1 - FULL) * left)
             plans = (*plans, equal)
-        plans = self._preferred([replace(plan, workload=self.workload, bound=bound) for plan in plans])
-        robust = None if base is None else robustness(plans[0], base, draws=DRAWS, seed=self.seed)
+        plans = _sorted([replace(plan, workload=self.workload, bound=bound) for plan in plans])
+        robust = None
+        try:
+            plans = self._preferred(plans)
+            robust = None if base is None else robustness(plans[0], base, draws=DRAWS, seed=self.seed)
+        except KeyboardInterrupt:  # the plans are there; what they are worth where costs are wrong remains untold
+            self.interrupted = True
         took = time.monotonic() - self.began
         return Answer(self.workload, plans, known, equal, robust, took, self.interrupted)
 
@@ -170,7 +186,7 @@ class _Run:
         try:
             found = search(
                 workload,
-                time_limit=seconds,
+                time_limit=max(seconds, LEAST_S),
                 workers=self.workers,
                 seed=self.seed,
                 on_progress=self.on_progress if workload is self.workload else None,
@@ -184,19 +200,32 @@ class _Run:
     def _at_equal_memory(self, base: Plan, plans: tuple[Plan, ...], seconds: float) -> Plan:
         """The best plan in which no rank holds more than any does in the base, which is one."""
         most = max(base.timeline.peak_memory)
-        within = [plan for plan in plans if max(plan.timeline.peak_memory) <= most]
-        if min(plans, key=lambda plan: plan.makespan) not in within:
-            within += self._search(capped(self.workload, base), seconds, plans)
+        best = min(plans, key=lambda plan: plan.makespan)
+        if max(best.timeline.peak_memory) > most:
+            plans = (*plans, *self._search(capped(self.workload, base), seconds, plans))
+        within = (plan for plan in plans if max(plan.timeline.peak_memory) <= most)
         return min(within, key=lambda plan: plan.makespan)
 
-    def _preferred(self, plans: list[Plan]) -> tuple[Plan, ...]:
-        """Fastest first; of those that are about as fast, the one first that is fastest where costs are wrong."""
-        plans.sort(key=lambda plan: plan.makespan)
-        seen: dict[object, Plan] = {}
-        for plan in plans:
-            seen.setdefault((plan.split, plan.timeline.schedule), plan)
-        plans = list(seen.values())
-        alike = [plan for plan in plans if plan.makespan <= (1 + ALIKE) * plans[0].makespan]
+    def _preferred(self, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
+        """Of those that are about as fast as the fastest, the one first that is fastest where costs are wrong."""
+        alike = [plan for plan in plans if plan.makespan <= (1 + ALIKE) * plans[0].makespan][:MOST_ALIKE]
         if len(alike) > 1:
             alike = [plan for plan, _ in ranked(alike, JUDGED, DRAWS, self.seed)]
         return (*alike, *plans[len(alike) :])
+
+
+def _sorted(plans: list[Plan]) -> tuple[Plan, ...]:
+    """Fastest first, none twice."""
+    found: dict[object, Plan] = {}
+    for plan in sorted(plans, key=lambda plan: plan.makespan):
+        found.setdefault((plan.split, plan.timeline.schedule), plan)
+    return tuple(found.values())
+
+
+def _judging_s(base: Plan) -> float:
+    """Seconds that the draws of wrong costs will take about, by two of them."""
+    ranked([base], JUDGED, 1)  # loads what it runs
+    began = time.monotonic()
+    ranked([base], JUDGED, 2)
+    each = (time.monotonic() - began) / 2
+    return each * DRAWS * (2 * len(SOURCES) * sum(error > 0 for error in ERRORS) + MOST_ALIKE)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from numba.core.dispatcher import Dispatcher
 
-from adaptpipe.solver import Problem, solve
+from adaptpipe.solver import Measurement, Part, Problem, Profile, solve
+from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.planning.answer import answer
+from adaptpipe.solver.planning.workload import Workload
 from adaptpipe.solver.robust import robust
 from adaptpipe.solver.warming import is_warm, warm_up
 
@@ -53,6 +57,14 @@ def everything(sizes: list[int], placement: str) -> Problem:
     return Problem.from_dict(data)
 
 
+def workload() -> Workload:
+    """Layers that differ, two sizes, ranks of two speeds."""
+    sizes = (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 5, 3, 9), Measurement(2, 2e-3, 2e-3, 2e-3, 4e-3, 10, 6, 18))
+    parts = tuple(Part("layer", 4 + index, sizes) for index in range(7))
+    cluster = uniform_cluster("three", 3, 60, 1e-5, 1e9)
+    return Workload("warm", Profile("", parts, 0.0), replace(cluster, speed=(1.0, 1.0, 0.5)), 5, (1, 2))
+
+
 def compiled_late() -> list[str]:
     """What is compiled, or loaded, only after warming up."""
     warm_up()
@@ -65,6 +77,7 @@ def compiled_late() -> list[str]:
             start = greedy(problem, deadline=0.0)
             assert start is not None
             robust(problem, start, objective, Noise(), iterations=10)
+    answer(workload(), time_limit=1)
     return sorted(f"{name}{signature}" for name, signature in compiled() - before)
 
 

@@ -109,9 +109,10 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
 def _why(answer: Answer) -> str:
     """What the recommendation rests on."""
     robust = answer.robustness
-    assert robust is not None
     if not answer.gain:
         return "nothing faster was found"
+    if robust is None:
+        return "interrupted before it was judged"
     execution: Execution = "fixed" if robust.reason else "adaptive"
     gain = robust.gain(JUDGED, "all", execution)
     low, high = gain.interval
@@ -246,6 +247,13 @@ def _binds(subject: Subject, answer: Answer) -> list[str]:
         "the end"
     )
     lines = [text]
+    speed = plan.workload.cluster.speed
+    even = sum(work * each for work, each in zip(plan.timeline.work, speed, strict=True)) / sum(speed)
+    if even:
+        lines.append(
+            f"shared out evenly and without any wait, this work would take {_ms(round(even))}; the step takes "
+            f"{_over(plan.makespan, even)} more, of which {_over(plan.bound, even)} are proven for every plan"
+        )
     if found.work - found.mean > 0.02:
         heaviest = _heaviest(plan)
         lines.append(
@@ -256,6 +264,10 @@ def _binds(subject: Subject, answer: Answer) -> list[str]:
         ranks = ", ".join(map(str, found.full))
         lines.append(f"memory: rank{'s' * (len(found.full) > 1)} {ranks} could not take one more micro-batch")
     return lines
+
+
+def _over(ticks: int, least: float) -> str:
+    return f"{max(0.0, ticks / least - 1):.1%}"
 
 
 def _cut(subject: Subject) -> str:
