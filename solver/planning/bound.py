@@ -8,11 +8,13 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import product
 from math import ceil, floor, prod
+from time import monotonic
 
 import numpy as np
 
 from ..core.fit import exact
 from ..core.schedule import Array
+from .every_plan import few, least_of_all
 from .packing import Items, items
 from .stage_table import FAR, StageTable
 from .workload import PER_TICK, Workload
@@ -24,11 +26,23 @@ MOST_FILLS = 3000
 """Where ranks are of so many classes that there are more numbers of them than this, layers are not packed whole."""
 
 
-def lower_bound(workload: Workload) -> int:
-    """Ticks of one step that no plan gets below: whatever layers form a stage, wherever stages live, however the batch
-    is divided into the workload's sizes, and in whatever order the ops run.
+SECONDS = 10.0
+"""Time to look at every plan, where there are few."""
 
-    Where no plan fits into memory the bound means nothing; ask `need.why_not`.
+
+def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
+    """Ticks of one step that no plan gets below: whatever layers form a stage, wherever stages live, whichever of the
+    workload's divisions of the batch is taken, and in whatever order the ops run.
+
+    Where there are few layers, ranks and micro-batches (`every_plan.few`), it is the least makespan of any plan, unless
+    the time is too short. Where no plan fits into memory the bound means nothing; ask `need.why_not`.
+
+    Parameters
+    ----------
+    workload
+        Layers, cluster and batch.
+    seconds
+        Time to look at every plan, where there are few.
 
     Examples
     --------
@@ -37,10 +51,11 @@ def lower_bound(workload: Workload) -> int:
     >>> layers = [Part("", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 0, 0, 0),)) for _ in range(5)]
     >>> workload = Workload("", Profile("", tuple(layers), 0.0), uniform_cluster("", 2, None, 0.0, 1e9), 8, (1,))
     >>> lower_bound(workload)
-    72000
+    75000
     """
     bounds = [division_bound(workload, division) for division in workload.divisions]
-    return min((bound for bound in bounds if bound is not None), default=0)
+    best = min((bound for bound in bounds if bound is not None), default=0)
+    return max(best, least_of_all(workload, monotonic() + seconds)[0]) if few(workload) else best
 
 
 def division_bound(workload: Workload, division: Sequence[int]) -> int | None:
@@ -83,16 +98,8 @@ class _Layers:
     @cached_property
     def hop(self) -> int:
         """The least ticks of a message between two ranks."""
-        cluster, ranks = self.workload.cluster, range(self.workload.ranks)
-        if self.workload.ranks == 1:
-            return 0
-        message = min(int(self.workload.prices(size).message[:-1].min()) for size in self.table.sizes)
-        return min(
-            ceil(exact(cluster.latency_s[r][q]) * 10**6) + ceil(message / exact(cluster.bandwidth[r][q]) * 10**6)
-            for r in ranks
-            for q in ranks
-            if r != q
-        )
+        apart = ~np.eye(self.workload.ranks, dtype=bool)
+        return int(self.table.hops[apart].min(initial=FAR)) if self.workload.ranks > 1 else 0
 
     @cached_property
     def forward(self) -> Array:

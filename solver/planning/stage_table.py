@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 
 import numpy as np
 
@@ -71,15 +72,45 @@ class StageTable:
     @cached_property
     def work(self) -> Array:
         """Ticks of the whole batch at each of `speeds`, every backward in the cheaper way; shape (C, L + 1, L + 1)."""
-        found = []
-        for speed in self.speeds:
-            total = np.zeros((self.workload.layers + 1,) * 2, dtype=np.int64)
-            for size, count in self.sizes.items():
-                split = self.ticks("backward_input", size, speed) + self.ticks("backward_weight", size, speed)
-                fused = self.ticks("backward", size, speed)
-                total += count * (self.ticks("forward", size, speed) + np.minimum(split, fused))
-            found.append(self._runs(total))
-        return np.stack(found)
+        forward = self._of_batch(lambda size, speed: self.ticks("forward", size, speed))
+        return np.stack([self._runs(table) for table in forward + self.backwards])
+
+    @cached_property
+    def backwards(self) -> Array:
+        """Ticks of all backwards of the batch, each in the cheaper way; shape (C, L + 1, L + 1)."""
+
+        def one(size: int, speed: float) -> Array:
+            split = self.ticks("backward_input", size, speed) + self.ticks("backward_weight", size, speed)
+            return np.asarray(np.minimum(split, self.ticks("backward", size, speed)))
+
+        return np.stack([self._runs(table) for table in self._of_batch(one)])
+
+    @cached_property
+    def forward(self) -> Array:
+        """Ticks of the shortest F, shape (C, L + 1, L + 1)."""
+        return self._by_speed(lambda speed: np.min([self.ticks("forward", size, speed) for size in self.sizes], axis=0))
+
+    @cached_property
+    def passed(self) -> Array:
+        """Ticks from the start of a backward until its gradient is passed on, at least; shape (C, L + 1, L + 1)."""
+        kinds = ("backward_input", "backward")
+        return self._by_speed(
+            lambda speed: np.min([self.ticks(kind, size, speed) for kind in kinds for size in self.sizes], axis=0)
+        )
+
+    @cached_property
+    def hops(self) -> Array:
+        """Least ticks of a message, [from][to]; 0 within a rank, shape (p, p)."""
+        cluster, ranks = self.workload.cluster, range(self.workload.ranks)
+        messages = (int(self.workload.prices(size).message[:-1].min(initial=FAR)) for size in self.sizes)
+        least = min(messages) if self.workload.layers > 1 else 0
+
+        def ticks(r: int, q: int) -> int:
+            if r == q:
+                return 0
+            return ceil(exact(cluster.latency_s[r][q]) * 10**6) + ceil(least / exact(cluster.bandwidth[r][q]) * 10**6)
+
+        return np.array([[ticks(r, q) for q in ranks] for r in ranks], dtype=np.int64)
 
     @cached_property
     def static(self) -> Array:
@@ -114,6 +145,15 @@ class StageTable:
         for stage, rank in enumerate(row):
             found[rank] += self.work[self.of_rank[rank], bounds[stage], bounds[stage + 1]]
         return found
+
+    def _of_batch(self, of: Callable[[int, float], Array]) -> Array:
+        """Sum over the micro-batches, at each speed."""
+        return self._by_speed(
+            lambda speed: np.sum([count * of(size, speed) for size, count in self.sizes.items()], axis=0)
+        )
+
+    def _by_speed(self, of: Callable[[float], Array]) -> Array:
+        return np.stack([of(speed) for speed in self.speeds])
 
     @staticmethod
     def _sums(values: Array) -> Array:
