@@ -38,13 +38,25 @@ def plan(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="NAME|FILE", help="A preset, or a transformers config.json.", show_default=False
+            "--model",
+            metavar="NAME|FILE",
+            help="A preset, a config.json of transformers, or a run file.",
+            show_default=False,
         ),
     ] = None,
     cluster: Annotated[
         str | None,
         typer.Option(
             "--cluster", metavar="NAME|FILE", help="A preset such as h100x16, or a cluster file.", show_default=False
+        ),
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            "--profile",
+            metavar="FILE",
+            help="Layers as adaptpipe profile --layers measured them; with --model its formulas agree with them.",
+            show_default=False,
         ),
     ] = None,
     instance: Annotated[
@@ -129,6 +141,7 @@ def plan(
     options: dict[str, Any] = {
         "model": model,
         "cluster": cluster,
+        "profile": profile,
         "instance": instance,
         "name": name,
         "sequence": sequence,

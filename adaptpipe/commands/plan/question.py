@@ -20,6 +20,8 @@ class Question:
     ----------
     model, cluster
         Names or files.
+    profile
+        A file of measured layers: without a model these are planned, with one its formulas are made to agree with them.
     instance, name
         A file of instances, in the place of model and cluster, and which of them.
     sequence
@@ -46,6 +48,7 @@ class Question:
 
     model: str | None = None
     cluster: str | None = None
+    profile: str | None = None
     instance: str | None = None
     name: str | None = None
     sequence: int | None = None
@@ -62,7 +65,7 @@ class Question:
     links: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.instance is None and (self.model is None or self.cluster is None):
+        if self.instance is None and ((self.model is None and self.profile is None) or self.cluster is None):
             raise InputError("give --model and --cluster, or --instance with --name; see adaptpipe plan --help")
         if self.instance is not None:
             for field in fields(self):
@@ -88,11 +91,11 @@ class Question:
         """For people and files."""
         if self.instance is not None:
             return self.name or self.instance
-        return f"{self.model} on {self.cluster}"
+        return f"{self.model or self.profile} on {self.cluster}"
 
 
 MODEL_ONLY = frozenset(
-    {"model", "cluster", "sequence", "tp", "dp", "ep", "zero", "recompute", "split_layers"}
+    {"model", "cluster", "profile", "sequence", "tp", "dp", "ep", "zero", "recompute", "split_layers"}
 )  # fmt: skip
 """What an instance of a file has decided already."""
 
@@ -127,6 +130,7 @@ _AXES: Mapping[str, Callable[[str], Any]] = MappingProxyType(
     {
         "model": str,
         "cluster": str,
+        "profile": str,
         "instance": str,
         "name": str,
         "sequence": int,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from adaptpipe.solver.evaluate.holdings import holdings
 from adaptpipe.solver.planning.answer import JUDGED, NEAR, Answer
-from adaptpipe.solver.planning.binding import binding
 from adaptpipe.solver.planning.plan import Plan
 from adaptpipe.solver.planning.robust import EXECUTIONS, Execution, Gain
 from adaptpipe.solver.planning.today import Today
 
 from ..common import pairs, sizes_text, table
+from .advice import binds, gb, left_out, ms
 from .figures import best_of_each, layer_names, mfu, seconds
 from .subject import Subject
 
@@ -33,7 +33,7 @@ def print_report(subject: Subject, answer: Answer) -> None:
     _today(answer)
     _robustness(answer)
     print()
-    for line in (*_binds(subject, answer), *_assumptions(subject)):
+    for line in (*binds(subject, answer), *left_out(subject, answer.plan)):
         print(line)
 
 
@@ -61,8 +61,8 @@ def _outcome(subject: Subject, answer: Answer) -> list[tuple[str, str]]:
     if share is not None:
         speed += f", {share:.1%} of the devices' published FLOP/s (MFU)"
     rows = [
-        ("step", f"{_ms(plan.makespan)} predicted, before the optimizer: {speed}"),
-        ("bound", f"{_ms(plan.bound)} for every split, placement, division and order: gap {plan.gap:.2%}"),
+        ("step", f"{ms(plan.makespan)} predicted, before the optimizer: {speed}"),
+        ("bound", f"{ms(plan.bound)} for every split, placement, division and order: gap {plan.gap:.2%}"),
         (
             "placement",
             f"{timeline.schedule.placement.name}, {len(plan.split)} stages on {answer.workload.ranks} ranks",
@@ -80,11 +80,11 @@ def _outcome(subject: Subject, answer: Answer) -> list[tuple[str, str]]:
     use = max(base.timeline.peak_memory)
     return [
         *rows,
-        ("today's best", f"{_ms(base.makespan)}: {base.name}, micro-batches of {sizes_text(base.division)}"),
+        ("today's best", f"{ms(base.makespan)}: {base.name}, micro-batches of {sizes_text(base.division)}"),
         ("gain", f"{answer.gain:.2%} within the memory that there is"),
         (
             "gain, equal memory",
-            f"{answer.gain_equal_memory:.2%} with every rank within {_gb(use)} GB, the most that today's best uses",
+            f"{answer.gain_equal_memory:.2%} with every rank within {gb(use)} GB, the most that today's best uses",
         ),
     ]
 
@@ -127,7 +127,7 @@ def _recipe(today: Today) -> str:
     sizes = [len(part) for part in today.split]
     return (
         f"{today.name}: {len(sizes)} stages of {', '.join(map(str, sizes))} layers, {len(today.division)} "
-        f"micro-batches of {sizes_text(today.division)}; {_ms(today.makespan)} a step"
+        f"micro-batches of {sizes_text(today.division)}; {ms(today.makespan)} a step"
     )
 
 
@@ -169,9 +169,9 @@ def _memory(plan: Plan) -> None:
         rows.append(
             [
                 str(rank),
-                *(_gb(each) for each in (held.static, held.activations, held.retained, held.total)),
-                "–" if limit is None else _gb(limit),
-                "–" if limit is None else _gb(limit - held.total),
+                *(gb(each) for each in (held.static, held.activations, held.retained, held.total)),
+                "–" if limit is None else gb(limit),
+                "–" if limit is None else gb(limit - held.total),
             ]
         )
     print("\nmemory in GB (10^9 bytes), at the moment when each rank holds most")
@@ -186,15 +186,15 @@ def _today(answer: Answer) -> None:
     for today in best_of_each(answer.todays):
         cells = [today.method, today.rule, f"{len(today.division)} of {sizes_text(today.division, 1)}"]
         if today.overflow is not None:
-            lack = f"lacks {_gb(today.overflow.missing)} GB on rank {today.overflow.rank}"
+            lack = f"lacks {gb(today.overflow.missing)} GB on rank {today.overflow.rank}"
             rows.append([*cells, "–", lack, "–", "–"])
             continue
         equal = "–" if answer.equal is None else f"{1 - answer.equal.makespan / today.makespan:.1%}"
         rows.append(
             [
                 *cells,
-                _ms(today.makespan),
-                _gb(max(today.timeline.peak_memory)),
+                ms(today.makespan),
+                gb(max(today.timeline.peak_memory)),
                 f"{1 - answer.plan.makespan / today.makespan:.1%}",
                 equal,
             ]
@@ -237,70 +237,3 @@ def _gains(gains: Mapping[str, Gain]) -> list[str]:
         else:
             cells.append(f"{gain.mean:.1%}")
     return cells
-
-
-def _binds(subject: Subject, answer: Answer) -> list[str]:
-    found, plan = binding(answer.plan.timeline), answer.plan
-    text = (
-        f"what binds: rank {found.rank} computes {found.work:.1%} of the step, the ranks on average {found.mean:.1%}; "
-        f"it waits {found.fill:.1%} for its first micro-batch, {found.waits:.1%} in between and {found.drain:.1%} at "
-        "the end"
-    )
-    lines = [text]
-    speed = plan.workload.cluster.speed
-    even = sum(work * each for work, each in zip(plan.timeline.work, speed, strict=True)) / sum(speed)
-    if even:
-        lines.append(
-            f"shared out evenly and without any wait, this work would take {_ms(round(even))}; the step takes "
-            f"{_over(plan.makespan, even)} more, of which {_over(plan.bound, even)} are proven for every plan"
-        )
-    if found.work - found.mean > 0.02:
-        heaviest = _heaviest(plan)
-        lines.append(
-            f"whole layers: the load cannot be divided evenly; the heaviest layer is {heaviest}, and a rank has "
-            f"{plan.workload.layers / plan.workload.ranks:.1f} layers{_cut(subject)}"
-        )
-    if found.full:
-        ranks = ", ".join(map(str, found.full))
-        lines.append(f"memory: rank{'s' * (len(found.full) > 1)} {ranks} could not take one more micro-batch")
-    return lines
-
-
-def _over(ticks: int, least: float) -> str:
-    return f"{max(0.0, ticks / least - 1):.1%}"
-
-
-def _cut(subject: Subject) -> str:
-    """What to do about layers that are large beside a rank's share."""
-    question = subject.question
-    return ": cut them (--split-layers), or use fewer ranks" * (
-        question.model is not None and not question.split_layers
-    )
-
-
-def _heaviest(plan: Plan) -> str:
-    prices = plan.workload.prices(max(plan.division))
-    work = prices.forward + prices.backward_input + prices.backward_weight
-    layer = int(work.argmax())
-    share = work[layer] / (work.sum() / plan.workload.ranks)
-    return f"{plan.workload.profile.parts[layer].name}, {share:.0%} of a rank's even share"
-
-
-def _assumptions(subject: Subject) -> Sequence[str]:
-    lines = [
-        "not in the step: the optimizer" + (", and the replicas' exchange of gradients" * (subject.question.dp > 1))
-    ]
-    if subject.question.model is not None:
-        lines.append(
-            "costs are computed, not measured: shares of the published speeds that kernels reach are assumed "
-            "(docs/planning.md)"
-        )
-    return lines
-
-
-def _ms(ticks: int) -> str:
-    return f"{ticks / 1e3:,.1f} ms" if ticks >= 10**5 else f"{ticks / 1e3:.4g} ms"
-
-
-def _gb(count: int) -> str:
-    return f"{count / 1e9:,.2f}"

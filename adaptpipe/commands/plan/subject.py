@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import get_args
 
 from adaptpipe.models.clusters import Device, Fleet, load_fleet
-from adaptpipe.models.costs import Architecture, Recompute, layers, preset, read_config, sample_flops
-from adaptpipe.models.costs import parameters as count_parameters
+from adaptpipe.models.costs import MIXED
 from adaptpipe.solver import InputError
 from adaptpipe.solver.core.cluster import Cluster, uniform_cluster
 from adaptpipe.solver.planning.instance_file import load_workload
 from adaptpipe.solver.planning.workload import UNIT, Workload
 
+from .costing import costs_of
 from .question import Question
 
 __all__ = ["UNIT", "Subject", "subject"]
@@ -24,9 +22,6 @@ SIZES = (1, 2, 3, 4)
 
 PER_RANK = 4
 """Samples of a batch for each rank of each pipeline, where no batch is given."""
-
-SEQUENCE = 4096
-"""Tokens of a sample where none are given; fewer where the model has fewer positions."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +43,10 @@ class Subject:
         Of a step, all replicas together; the operations are those of the model, nothing twice. None: unknown.
     devices, device_flops
         How many devices there are, and their published operations per second in sum; None: unknown.
-    reduction_s
-        Seconds of the gradients' exchange between replicas, by bytes of gradients on a rank; None: there is none.
+    measured
+        Whether the layers' seconds were measured, or agree with what was.
+    exchange_s
+        Seconds that replicas take to sum the gradients of one parameter; 0: there are none, or it is unknown.
     model, cluster
         As plain data, for the plan's file.
     """
@@ -62,6 +59,8 @@ class Subject:
     flops: float | None = None
     devices: int | None = None
     device_flops: float | None = None
+    measured: bool = False
+    exchange_s: float = 0.0
     model: Mapping[str, object] = field(default_factory=dict)
     cluster: Mapping[str, object] = field(default_factory=dict)
 
@@ -99,7 +98,6 @@ def _of_instance(question: Question) -> Subject:
 
 
 def _of_model(question: Question) -> Subject:
-    assert question.model is not None
     assert question.cluster is not None
     tp, dp = question.tp, question.dp
     fleet = load_fleet(question.cluster)
@@ -108,10 +106,6 @@ def _of_model(question: Question) -> Subject:
     if question.memory is not None:
         fleet = fleet.with_memory(round(question.memory * 1e9))
     device, cluster = fleet.cluster(tp, dp)
-    architecture = _architecture(question.model)
-    sequence = question.sequence or min(SEQUENCE, architecture.positions or SEQUENCE)
-    if architecture.positions and sequence > architecture.positions:
-        raise InputError(f"--sequence {sequence}: {architecture.name} has {architecture.positions} positions")
     batch = question.global_batch or PER_RANK * cluster.ranks * dp
     if batch % dp:
         raise InputError(f"--global-batch {batch}: does not divide among {dp} replicas; make it a multiple of {dp}")
@@ -120,35 +114,22 @@ def _of_model(question: Question) -> Subject:
     sizes = tuple(size for size in asked if size <= samples)
     if not sizes:
         raise InputError(f"--microbatch-sizes {list(asked)}: none is within the {samples} samples of a pipeline")
-    profile, ties = layers(
-        architecture,
-        device,
-        sequence=sequence,
-        sizes=sizes,
-        tp=tp,
-        dp=dp,
-        ep=question.ep,
-        zero=question.zero,
-        split_layers=question.split_layers,
-        recompute=_recompute(question.recompute),
-    )
-    workload = Workload(
-        f"{architecture.name} on {cluster.name}", profile, _scaled(cluster, question.links), samples, sizes, ties
-    )
-    parameters = count_parameters(architecture)
+    costs = costs_of(question, device, sizes)
+    name, links = f"{costs.name} on {cluster.name}", _scaled(cluster, question.links)
     return Subject(
         question,
-        workload,
-        parameters,
-        sum(part.parameters for part in profile.parts) - parameters,
-        batch * sequence,
-        batch * sample_flops(architecture, sequence),
+        Workload(name, costs.profile, links, samples, sizes, costs.ties),
+        costs.parameters,
+        sum(part.parameters for part in costs.profile.parts) - costs.parameters,
+        batch * costs.sequence,
+        None if costs.flops is None else batch * costs.flops,
         len(fleet.members),
         sum(member.device.flops for member in fleet.members),
+        costs.measured,
+        _exchange_s(fleet, tp, dp),
         {
-            "name": architecture.name,
-            "source": question.model,
-            "sequence": sequence,
+            **costs.model,
+            "sequence": costs.sequence,
             "global_batch": batch,
             "split_layers": question.split_layers,
             "recompute": question.recompute,
@@ -157,19 +138,17 @@ def _of_model(question: Question) -> Subject:
     )
 
 
-def _architecture(model: str) -> Architecture:
-    if Path(model).suffix.lower() == ".json":
-        return read_config(model)
-    if Path(model).is_dir():
-        return read_config(Path(model) / "config.json")
-    return preset(model)
-
-
-def _recompute(text: str) -> Recompute:
-    for each in get_args(Recompute):
-        if text == each:
-            return each  # type: ignore[no-any-return]  # one of the literals
-    raise InputError(f"--recompute {text}: is none of {', '.join(get_args(Recompute))}")
+def _exchange_s(fleet: Fleet, tp: int, dp: int) -> float:
+    """Seconds that replicas take to sum the gradients of one parameter: a ring, over the slowest link between them."""
+    if dp == 1:
+        return 0.0
+    wide = tp * dp
+    slowest = min(
+        fleet.link(rank * wide + replica * tp, rank * wide + (replica + 1) % dp * tp).bandwidth
+        for rank in range(len(fleet.members) // wide)
+        for replica in range(dp)
+    )
+    return 2 * (dp - 1) / dp * MIXED.gradient / tp / slowest
 
 
 def _plain(fleet: Fleet, device: Device, tp: int, dp: int, question: Question) -> dict[str, object]:

@@ -95,7 +95,7 @@ def test_json_and_files(tmp_path: Path) -> None:
     assert (timeline.makespan, list(timeline.peak_memory)) == (row["makespan"], row["memory"])
     assert [len(part) for part in found.split] == row["split"]
     assert row["memory"] == [sum(kinds.values()) for kinds in row["memory_kinds"]]
-    assert found.model["source"] == "gemma2-9b"
+    assert found.model["name"] == "gemma2-9b"
     assert found.figures == row
     assert load_plan(folder / "today.json").figures == {"makespan": row["baseline"]["makespan"]}
     assert call("plan", *GEMMA, "-o", tmp_path / "one.json").exit_code == 0
