@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from math import ceil, floor, prod
 from time import monotonic
@@ -26,10 +26,11 @@ MOST_FILLS = 3000
 """Where ranks are of so many classes that there are more numbers of them than this, layers are not packed whole."""
 
 
-SECONDS = 10.0
+SECONDS = 5.0
 """Time to look at every plan, where there are few."""
 
 
+@lru_cache(maxsize=32)
 def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
     """Ticks of one step that no plan gets below: whatever layers form a stage, wherever stages live, whichever of the
     workload's divisions of the batch is taken, and in whatever order the ops run.
