@@ -50,7 +50,7 @@ class Experts:
     first_dense
         Blocks at the start that have one ordinary MLP instead.
     every
-        Of the blocks after them, each how manieth has experts.
+        Each how manieth block has experts, the dense ones left out.
     bias
         Whether the router keeps a bias for each expert that balances their loads (DeepSeek-V3).
     """
@@ -190,7 +190,7 @@ class Architecture:
         experts = self.experts
         if experts is None or block < experts.first_dense:
             return False
-        return (block - experts.first_dense + 1) % experts.every == 0
+        return (block + 1) % experts.every == 0
 
     def window_of(self, block: int) -> int | None:
         """Tokens that a token sees in a block; None: all."""

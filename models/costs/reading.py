@@ -184,12 +184,12 @@ def _qwen3_moe(keys: Keys) -> dict[str, Any]:
     return _qwen3(keys) | _qwen_experts(keys, 0)
 
 
-def _gemma(keys: Keys) -> dict[str, Any]:
+def _tied_llama(keys: Keys) -> dict[str, Any]:
     return _llama(keys) | {"tied": keys.switch("tie_word_embeddings", True)}
 
 
 def _gemma2(keys: Keys) -> dict[str, Any]:
-    return _gemma(keys) | {
+    return _tied_llama(keys) | {
         "post_norms": True,
         "window": keys.count("sliding_window", default=4096),
         "full_every": 2,
@@ -197,7 +197,7 @@ def _gemma2(keys: Keys) -> dict[str, Any]:
 
 
 def _gemma3_text(keys: Keys) -> dict[str, Any]:
-    return _gemma(keys) | {
+    return _tied_llama(keys) | {
         "qk_norm": True,
         "post_norms": True,
         "window": keys.count("sliding_window", default=4096),
@@ -272,6 +272,8 @@ def _deepseek_v2(keys: Keys) -> dict[str, Any]:
     base = _rotary(Keys({**keys.data, "head_dim": plain + rotary}, keys.place))
     one = keys.count("moe_intermediate_size")
     bias = keys.switch("attention_bias", False)
+    if keys.count("moe_layer_freq", default=1) != 1:
+        raise InputError(f"{keys.place}: moe_layer_freq: must be 1; blocks without experts can only come first")
     return base | {
         "qkv_bias": bias,
         "output_bias": bias,
@@ -284,7 +286,6 @@ def _deepseek_v2(keys: Keys) -> dict[str, Any]:
             one,
             shared=one * keys.count("n_shared_experts", default=0),
             first_dense=keys.count("first_k_dense_replace", default=0),
-            every=keys.count("moe_layer_freq", default=1),
         ),
     }
 
@@ -324,14 +325,14 @@ READERS: dict[str, Reader] = {
     "qwen2_vl": _qwen2_vl,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
-    "gemma": _gemma,
+    "gemma": _tied_llama,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3_text,
     "glm4_moe": _glm4_moe,
     "gpt_neox": _gpt_neox,
     "granite": _llama,
     "phi3": _mistral,
-    "smollm3": _gemma,
+    "smollm3": _tied_llama,
     "starcoder2": _starcoder2,
     "gpt2": _gpt2,
     "deepseek_v2": _deepseek_v2,

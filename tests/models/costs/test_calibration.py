@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -62,6 +63,22 @@ def test_a_faithful_profile_changes_nothing() -> None:
         for x, y in zip(a.measurements, b.measurements, strict=True):
             assert x.forward_s == pytest.approx(y.forward_s, rel=0.01)
             assert (x.activation, x.retained) == (y.activation, y.retained)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_speed_and_no_fixed_time_is_below_nothing(seed: int) -> None:
+    """Whatever a noisy machine measures."""
+    random = Random(seed)
+    profile = _measured(64, 32)
+
+    def noisy(m: Measurement) -> Measurement:
+        times = {key: getattr(m, key) * random.lognormvariate(0, 1) for key in ("forward_s", "backward_input_s")}
+        return replace(m, **times)
+
+    parts = tuple(replace(p, measurements=tuple(map(noisy, p.measurements))) for p in profile.parts)
+    found = calibrate([(_gpt(64, 32), 32, replace(profile, parts=parts))], PROCESSOR)
+    assert min(min((*each.factors, *each.fixed_s)) for each in found.corrections) >= 0
+    assert 0 < found.achieved.elementwise <= 1
 
 
 def test_halves_of_a_block_are_corrected_as_the_block_was() -> None:

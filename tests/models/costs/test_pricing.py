@@ -130,6 +130,22 @@ def test_a_small_block_by_hand() -> None:
     assert block.unit_work == (16 * 8, 8 * 16, 8 * 16, 8 * 8, 8 * 4, 8 * 4, 8 * 8)  # the last first
 
 
+def test_an_embedding_by_hand() -> None:
+    """Where its gradient is part of I, a matrix as large as it is filled and added, whatever the micro-batch's size."""
+    m = _tiny()["embedding"].measurements[1]
+    speed = 3.35e12 * 0.75
+    assert m.forward_s == pytest.approx(15e-6 + 18 * 3 * 8 * 4 / speed)
+    assert m.backward_input_s == pytest.approx(20e-6 + (18 * 2 * 8 + 4 * 100 * 8) * 4 / speed)
+    assert (m.backward_weight_s, m.activation, m.retained) == (0, 0, 0)
+
+
+def test_learned_positions_are_no_rotary_ones() -> None:
+    learned = _tiny(model=replace(TINY, positions=6))
+    assert learned["embedding"].parameters == 106 * 8
+    saved = _times(_tiny()["block 0"])[0] - _times(learned["block 0"])[0]
+    assert saved == pytest.approx(18 * 2 * (8 + 4) * 4 / (3.35e12 * 0.75))
+
+
 def test_a_tied_matrix_is_in_both_layers_and_can_be_taken_off_once() -> None:
     profile, ties = layers(replace(TINY, tied=True), H100, sequence=6, sizes=(1,), tp=2, dp=4)
     (tie,) = ties

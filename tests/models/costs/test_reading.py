@@ -108,6 +108,13 @@ def test_windows_are_where_the_model_has_them() -> None:
     assert from_config(SMALL["qwen2"] | {"sliding_window": 8}, "qwen2").window is None
 
 
+def test_experts_are_where_the_model_has_them() -> None:
+    every_second = from_config(SMALL["qwen2_moe"] | {"num_hidden_layers": 4}, "qwen2_moe")
+    assert [every_second.has_experts(block) for block in range(4)] == [False, True, False, True]
+    after_the_first = from_config(SMALL["deepseek_v2"] | {"num_hidden_layers": 3}, "deepseek_v2")
+    assert [after_the_first.has_experts(block) for block in range(3)] == [False, True, True]
+
+
 def test_a_vision_model_of_a_newer_release_has_its_text_in_a_table() -> None:
     keys = dict(PRESETS["qwen2-vl-7b"])
     vision = keys.pop("vision_config")
@@ -141,6 +148,7 @@ def test_a_vision_model_of_a_newer_release_has_its_text_in_a_table() -> None:
         (SMALL["qwen3_moe"] | {"mlp_only_layers": [0]}, r"here: mlp_only_layers: must be empty"),
         (SMALL["qwen3_moe"] | {"mlp_only_layers": 3}, r"here: mlp_only_layers = 3: must be a list"),
         (SMALL["mixtral"] | {"num_experts_per_tok": 9}, r"experts\.chosen = 9: must be at most experts\.count = 4"),
+        (SMALL["deepseek_v2"] | {"moe_layer_freq": 2}, r"here: moe_layer_freq: must be 1"),
         (SMALL["deepseek_v2"] | {"kv_lora_rank": 0}, r"here: latent\.rank = 0: must be a whole number from 1"),
     ],
 )  # fmt: skip
