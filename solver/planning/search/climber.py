@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,11 @@ HEAT = 0.002
 
 SPLITS = 0.4
 """Share of moves that change the split."""
+
+
+TRADES, TRADES_OF_LINKS = 0.16, 0.02
+"""Of those, the share that let two ranks change places; where nothing but their links differs. Then they stand well as
+they are, mostly: neighbours in one node."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,9 @@ class Climber:
     def __init__(self, workload: Workload, table: Table, start: Start, fusing: bool, bound: int, seed: int) -> None:
         self.workload, self.table, self.start, self.fusing = workload, table, start, fusing
         self.bound = bound
-        self.trading = not workload.cluster.uniform
+        cluster = workload.cluster
+        alike = len(set(cluster.speed)) == len(set(cluster.memory)) == 1
+        self.trading = 0.0 if cluster.uniform else TRADES_OF_LINKS if alike else TRADES
         self._now, self._trial, self._best = (start.point.copy() for _ in range(3))
         self._room: Room = room_for(len(start.point.row), len(start.division), workload.ranks)
         self._values = np.array([FAR, FAR, 0], dtype=np.int64)
@@ -92,7 +100,7 @@ class Climber:
         placement = explicit(self.workload.ranks, self.start.point.row.tolist())
         return policies(placement, len(self.start.division))
 
-    def choose(self, policies: list[Point]) -> None:
+    def choose(self, policies: Iterable[Point]) -> None:
         """Take the best of some policies for the split at hand, if it is better than the best so far."""
         for policy in policies:
             policy.row[:], policy.bounds[:] = self._now.row, self._now.bounds

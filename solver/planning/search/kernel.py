@@ -18,7 +18,7 @@ from .table import Table
 # Compiled with chance.py 55b96f21
 # Compiled with greedy_kernel.py 1097c1a1
 # Compiled with instance.py 73cc8b92
-# Compiled with moves.py 21cdd050
+# Compiled with moves.py a36cbb96
 # Compiled with point.py 88dc2d48
 # Compiled with table.py a50b8160
 
@@ -114,7 +114,7 @@ def climb(
     hot: float,
     cold: float,
     splits: float,
-    trading: bool,
+    trading: float,
     fusing: bool,
     goal: int,
 ) -> None:  # pragma: no cover
@@ -130,10 +130,10 @@ def climb(
         To try.
     hot, cold
         Temperatures to begin and to end with, in ticks.
-    splits
-        Share of the moves that change the split or the order of ranks.
-    trading, fusing
-        Whether ranks may change places, and whether fused backwards may help.
+    splits, trading
+        Share of the moves that change the split or the order of ranks, and of these the share that do the latter.
+    fusing
+        Whether fused backwards may help.
     goal
         Stop at a value of at most this.
     """
@@ -147,8 +147,8 @@ def climb(
             if share(random) >= splits:
                 vary(trial, count, random, fusing)
                 changed = True
-            elif trading and below(random, 6) == 0:
-                trade(trial, random)
+            elif share(random) < trading:
+                trade(trial, table.speed, table.limit, random)
                 changed = True
             elif transfer(trial, random):
                 changed = True

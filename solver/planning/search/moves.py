@@ -6,6 +6,7 @@ import numpy as np
 from numba import njit
 
 from ...anneal.chance import Words, below, share
+from ...core.schedule import Array
 from ...heuristics.greedy_kernel import DEEP, FUSE, KEEP, PRIORITY, WAIT
 from .point import Point
 
@@ -49,10 +50,14 @@ def transfer(now: Point, random: Words) -> bool:  # pragma: no cover
 
 
 @njit(cache=True, nogil=True)
-def trade(now: Point, random: Words) -> None:  # pragma: no cover
-    """Two ranks change places, with their rules."""
+def trade(now: Point, speed: Array, limit: Array, random: Words) -> None:  # pragma: no cover
+    """Two ranks change places, with their rules; ranks that differ in speed or memory, if a few draws find such."""
     ranks = len(now.rules)
     one, other = below(random, ranks), below(random, ranks)
+    for _ in range(4):
+        if speed[one] != speed[other] or limit[one] != limit[other]:
+            break
+        one, other = below(random, ranks), below(random, ranks)
     for s in range(len(now.row)):
         if now.row[s] == one:
             now.row[s] = other

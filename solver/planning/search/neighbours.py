@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations
 
 from ...evaluate.limits import over_limit
@@ -14,15 +15,14 @@ TIMED = 60
 """Splits that are put on the clock at most, those with the least largest load."""
 
 
-def neighbours(workload: Workload, split: Split, timeline: Timeline, most: int) -> list[tuple[Split, Timeline]]:
-    """Splits of the same placement with one layer moved from a stage to another, by way of those between them.
+def neighbours(workload: Workload, split: Split, timeline: Timeline) -> Iterator[tuple[Split, Timeline]]:
+    """Splits of the same placement with one layer moved from a stage to another, by way of those between them, each
+    within every rank's memory.
 
     Parameters
     ----------
     split, timeline
         What to change, and its schedule, whose order is kept.
-    most
-        Best ones to return at most, within every rank's memory.
     """
     schedule, stages = timeline.schedule, StageTable(workload, timeline.schedule.sizes)
     placement, row = schedule.placement, schedule.placement.stages[0]
@@ -37,10 +37,8 @@ def neighbours(workload: Workload, split: Split, timeline: Timeline, most: int) 
         load = int(stages.rank_work(moved, row).max())
         if load < timeline.makespan:
             ways.append((load, moved))
-    found = []
     for _, moved in sorted(ways)[:TIMED]:
         other = split_of(moved)
         timed = simulate(workload.problem(other, placement, schedule.sizes), schedule)
         if not over_limit(timed):
-            found.append((other, timed))
-    return sorted(found, key=lambda each: each[1].makespan)[:most]
+            yield other, timed

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, zip_longest
 from threading import Event, Lock
+from typing import TypeVar
 
 from ...core.errors import InputError, NoAnswerError
 from ...core.schedule import Schedule
@@ -28,10 +29,15 @@ from .starts import FAMILIES, boundaries, start_at, starts
 from .table import table_of
 from .warming import warm_up
 
+T = TypeVar("T")
+
 OnProgress = Callable[[Progress], None]
 
 BEGIN = 0.15
 """Share of the time in which starts are made; one at least."""
+
+FIRST = 0.3
+"""Share of the time after which a start is tried with one policy only."""
 
 REPAIR = 0.5
 """Share of the time until which splits are sought that fit, where none does."""
@@ -170,7 +176,7 @@ class _Run:
         def begin(each: Climber) -> None:
             if not each.start.level:
                 each.level(LEVEL_MOVES)
-            each.choose(each.policies()[:FIRST_POLICIES])
+            each.choose(self._while(FIRST, each.policies()[:FIRST_POLICIES]))
             self._tell(each.best, each.start.name)
 
         for made in zip_longest(*rows):
@@ -196,7 +202,9 @@ class _Run:
             return
         stages = StageTable(self.workload, division)
         table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
-        found = (start_at(plan.method, plan.placement, division, boundaries(plan.split), True) for plan in plans)
+        found = (
+            start_at(plan.placement.name, plan.placement, division, boundaries(plan.split), True) for plan in plans
+        )
         for start in chain(found, starts(self.workload, stages, families, bound / len(division))):
             yield Climber(self.workload, table, start, fusing, bound, self.seed + len(self.climbers))
 
@@ -207,9 +215,9 @@ class _Run:
             climbers = [each for each in _leading(climbers, count, alike) if each.bound < self.told]
             seconds = self._left(end) * self.workers / max(self.workers, len(climbers))
 
-            def climb(each: Climber, seconds: float = seconds, number: int = number) -> None:
+            def climb(each: Climber, seconds: float = seconds, number: int = number, end: float = end) -> None:
                 if number == 0:
-                    each.choose(each.policies()[FIRST_POLICIES:])
+                    each.choose(self._while(end, each.policies()[FIRST_POLICIES:]))
                 turns.cool(each, seconds, self.stop, self.goal)
                 self._tell(each.best, each.start.name)
 
@@ -222,10 +230,13 @@ class _Run:
         for number, (count, end, warmth) in enumerate(ORDERS):
             best = sorted(self.kept.values(), key=lambda each: each[0].makespan)[:count]
             if 0 < number < len(ORDERS) - 1:
+                # In half of the round's time: large schedules take long to simulate.
+                half = (1 - self._left(1.0) / self.limit + end) / 2
                 for timeline, split, name in best[:2]:
+                    found = self._while(half, neighbours(self.workload, split, timeline))
                     best += [
                         (other, moved, name)
-                        for moved, other in neighbours(self.workload, split, timeline, NEIGHBOURS)
+                        for moved, other in sorted(found, key=lambda each: each[1].makespan)[:NEIGHBOURS]
                         if self._key(moved, other.schedule) not in self.kept
                     ]
             copies = max(1, self.workers // max(1, len(best)))
@@ -250,6 +261,13 @@ class _Run:
     def _left(self, share: float) -> float:
         """Seconds until a share of the time is over."""
         return max(0.0, self.began + share * self.limit - time.monotonic())
+
+    def _while(self, share: float, items: Iterable[T]) -> Iterator[T]:
+        """As many of some items as there is time for until a share of it is over, one at least."""
+        for index, item in enumerate(items):
+            if index and self._left(share) <= 0:
+                return
+            yield item
 
     def _tell(self, value: int, name: str) -> None:
         with self.lock:
