@@ -42,7 +42,15 @@ def check_declared(placement: Placement, stages: Mapping[int, nn.Module], tied: 
         If one names a stage or a parameter that does not exist.
     """
     count = placement.stage_count
-    for stage, name in (copy for group in tied for copy in group):
+    for copy in (copy for group in tied for copy in group):
+        match copy:
+            case (int(stage), str(name)):
+                pass
+            case _:
+                raise InputError(
+                    f"tied: {copy!r} is no copy of a parameter; a tie lists its copies as (stage, name), for example "
+                    "tied=[((0, 'embed.weight'), (3, 'head.weight'))]"
+                )
         if not 0 <= stage < count:
             raise InputError(f"tied: ({stage}, {name!r}) names stage {stage}; there are the stages 0 to {count - 1}")
         if stage in stages and name not in (names := dict(stages[stage].named_parameters(remove_duplicate=False))):

@@ -30,7 +30,7 @@ from .memory import MemoryRule
 from .plan import ExecutionMode, Plan
 from .prices import Prices
 from .session import Session
-from .startup import MAKING, agree, check_world, patience
+from .startup import MAKING, agree, check_timeout, check_world, patience
 
 _SET_TIMERSLACK = 29  # of Linux's prctl(2)
 
@@ -194,6 +194,7 @@ class EmulatedPipeline(Session):
 
         def prepare() -> Plan:
             check_emulation(seconds_per_tick, message_bytes)
+            check_timeout(timeout_s)
             check_world(schedule.placement, crew)
             return Plan.of(problem, schedule, execution, memory)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from operator import index
 
 import torch
 import torch.distributed as dist
@@ -30,7 +31,7 @@ from .randomness import RandomState
 from .rows import as_inputs, cut, cut_keywords, evaluation_sizes
 from .runner import Loss, StageRunner
 from .session import Session
-from .startup import MAKING, agree, check_replicas, check_stages, device_of, patience
+from .startup import MAKING, agree, check_replicas, check_stages, check_timeout, device_of, patience
 
 __all__ = ["Loss", "Pipeline"]
 
@@ -121,6 +122,11 @@ class Pipeline(Session):
 
         def prepare() -> tuple[Plan, Crew]:
             crew = Crew.of(mesh)
+            check_timeout(timeout_s)
+            try:
+                index(seed or 0)
+            except TypeError:
+                raise InputError(f"seed = {seed!r}: must be a whole number") from None
             plan = Plan.of(problem, schedule, execution, memory, None if unit_time_s is None else unit_time_s / tick_s)
             check_stages(schedule.placement, crew, stages)
             check_declared(schedule.placement, stages, declared)

@@ -21,12 +21,12 @@ R = TypeVar("R")
 MAKING = "the making of the pipeline"
 """What ranks come together for when each of them makes a `Pipeline`."""
 
-_LEAST_S = 60.0
+_LEAST_S, _MOST_S = 60.0, 1e9
 
 
 def patience(timeout_s: float) -> float:
     """Seconds to wait for others who make their pipeline, and may compile code for it: a minute at least."""
-    return max(timeout_s, _LEAST_S)
+    return min(max(_LEAST_S, timeout_s), _MOST_S)
 
 
 _WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "FSDPModule")
@@ -89,6 +89,8 @@ def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Modul
         are not as many processes as ranks.
     """
     check_world(placement, crew)
+    if not isinstance(stages, Mapping):
+        raise InputError(f"stages is a {type(stages).__name__}; give a mapping from numbers of stages to modules")
     if placement.directions > 1:
         raise InputError(
             "the placement is bidirectional, and gradients of a stage's two replicas are not summed yet; "
@@ -101,6 +103,8 @@ def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Modul
             f"{expected} there: stage to rank is {list(placement.stages[0])}"
         )
     for stage, module in stages.items():
+        if not isinstance(module, nn.Module):
+            raise InputError(f"stage {stage} is a {type(module).__name__}; give an nn.Module")
         for name, part in module.named_modules():
             for wrapper in type(part).__mro__:
                 if wrapper.__name__ in _WRAPPERS:
@@ -145,6 +149,18 @@ def _told(fact: tuple[tuple[int, ...], torch.dtype, bool] | None) -> str:
         return "is missing"
     shape, dtype, trains = fact
     return f"has shape {shape} and dtype {dtype} and {'trains' if trains else 'is frozen'}"
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Check how long ranks are to wait for each other.
+
+    Raises
+    ------
+    InputError
+        If it is no time.
+    """
+    if not 0 < timeout_s <= _MOST_S:
+        raise InputError(f"timeout_s = {timeout_s}: must be above 0, and at most {_MOST_S:g} seconds")
 
 
 def check_world(placement: Placement, crew: Crew) -> None:

@@ -166,6 +166,11 @@ def refused(rank: int, world: int, argument: None) -> dict[str, str]:
         "ranks": attempt(mesh=alone),
         "ddp": attempt(nn.Sequential(model[0], DistributedDataParallel(model[1]))),
         "fsdp": attempt(sharded),
+        "no tie": attempt(tied=[(0, "0.weight")]),
+        "time": attempt(timeout_s=float("nan")),
+        "seed": attempt(seed="one"),
+        "list": refusal(lambda: Pipeline(problem, schedule, [model], nn.functional.mse_loss)),  # type: ignore[arg-type]  # what is tested
+        "call": refusal(lambda: Pipeline(problem, schedule, {rank: torch.tanh}, nn.functional.mse_loss)),  # type: ignore[dict-item]  # what is tested
     }
     with Pipeline(problem, schedule, {rank: model[rank : rank + 1]}, nn.functional.mse_loss) as pipeline:
         found["norm"] = refusal(lambda: pipeline.clip_grad_norm_(0.0))
