@@ -12,7 +12,7 @@ from .bound import lower_bound
 from .plan import Plan
 from .robust import ERRORS, Robustness, ranked, robustness
 from .search import search
-from .today import Today, capped, todays
+from .today import Today, capped, rivals, todays
 from .workload import Workload
 from .wrong_costs import SOURCES
 
@@ -39,6 +39,9 @@ JUDGED = 0.1
 MOST_ALIKE = 4
 """Plans that are compared so."""
 
+RIVALS = 3
+"""The best of so many of today's methods are what a plan is compared with where costs are wrong."""
+
 DRAWS = 40
 """Draws of wrong costs."""
 
@@ -61,8 +64,8 @@ class Answer:
     equal
         The best plan in which no rank holds more than the largest use of the best of today's; None without one.
     robustness
-        What the plan gains over the best of today's where costs are wrong; None without one, or where Ctrl-C came
-        before it was told.
+        What the plan gains where costs are wrong, over the one of today's that does best then; None without one, or
+        where Ctrl-C came before it was told.
     time_s
         Seconds that it took.
     interrupted
@@ -173,7 +176,7 @@ class _Run:
         robust = None
         try:
             plans = self._preferred(plans)
-            robust = None if base is None else robustness(plans[0], base, draws=DRAWS, seed=self.seed)
+            robust = None if base is None else robustness(plans[0], rivals(known, RIVALS), draws=DRAWS, seed=self.seed)
         except KeyboardInterrupt:  # the plans are there; what they are worth where costs are wrong remains untold
             self.interrupted = True
         took = time.monotonic() - self.began
@@ -228,4 +231,4 @@ def _judging_s(base: Plan) -> float:
     began = time.monotonic()
     ranked([base], JUDGED, 2)
     each = (time.monotonic() - began) / 2
-    return each * DRAWS * (2 * len(SOURCES) * sum(error > 0 for error in ERRORS) + MOST_ALIKE)
+    return each * DRAWS * ((1 + RIVALS) * len(SOURCES) * sum(error > 0 for error in ERRORS) + MOST_ALIKE)

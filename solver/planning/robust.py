@@ -42,7 +42,7 @@ class Simulated(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much shorter a plan's step is than the base's in the same draws of one source of error.
+    """How much shorter a plan's step is than that of the best base, in the same draws of one source of error.
 
     Parameters
     ----------
@@ -52,6 +52,8 @@ class Gain:
         Of the two.
     plan, base
         Makespans, in ticks.
+    rival
+        Which of the bases it is: the one with the least mean here.
     """
 
     source: Source
@@ -59,6 +61,7 @@ class Gain:
     execution: Execution
     plan: Noisy
     base: Noisy
+    rival: int = 0
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -106,7 +109,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Robustness:
-    """A plan's gains over a base under wrong costs.
+    """A plan's gains over the best of some bases under wrong costs.
 
     Parameters
     ----------
@@ -150,13 +153,13 @@ class Robustness:
 
 def robustness(
     plan: Plan,
-    base: Simulated,
+    bases: Sequence[Simulated],
     errors: Sequence[float] = ERRORS,
     draws: int = 40,
     seed: int = 0,
     sources: Sequence[Source] = SOURCES,
 ) -> Robustness:
-    """Run a plan and a base under the same wrong costs, in their own orders and adaptively.
+    """Run a plan and some bases under the same wrong costs, in their own orders and adaptively.
 
     Partition, placement and order stay as they were planned. The memory limits hold: the fixed order's peak does not
     depend on times, and adaptive execution keeps them by itself.
@@ -165,8 +168,9 @@ def robustness(
     ----------
     plan
         The plan.
-    base
-        What it is compared with, of the same workload: one of today's schedules, or a plan.
+    bases
+        What it is compared with, of the same workload: some of today's schedules, or plans. For each source and size of
+        error, and each execution, the one with the least mean counts.
     errors
         Relative errors, each within 0 and 1; 0 takes one draw.
     draws
@@ -179,21 +183,30 @@ def robustness(
     Raises
     ------
     InputError
-        When an error or the number of draws is out of range.
+        When an error or the number of draws is out of range, or there is no base.
     """
     _check(errors, draws)
-    ours, theirs = _Runner(plan.workload, plan), _Runner(plan.workload, base)
+    if not bases:
+        raise InputError("robustness: nothing to compare the plan with; give one base at least")
+    ours, *theirs = (_Runner(plan.workload, each) for each in (plan, *bases))
     numbers = [Draw.of(plan.workload, seed, number) for number in range(draws)]
-    reason = ours.reason or theirs.reason
+    reason = next((each.reason for each in (ours, *theirs) if each.reason), "")
     found = []
     for error in errors:
         for source in sources:
-            fixed, floating = zip(*(runner.values(numbers, source, error) for runner in (ours, theirs)), strict=True)
-            found.append(Gain(source, error, "fixed", *fixed))
+            (fixed, floating), *rows = (each.values(numbers, source, error) for each in (ours, *theirs))
+            as_planned, afloat = zip(*rows, strict=True)
+            found.append(_gain(source, error, "fixed", fixed, as_planned))
             if not reason:
-                found.append(Gain(source, error, "adaptive", *floating))
-                found.append(Gain(source, error, "adaptive over fixed", floating[0], fixed[1]))
+                found.append(_gain(source, error, "adaptive", floating, afloat))
+                found.append(_gain(source, error, "adaptive over fixed", floating, as_planned))
     return Robustness(tuple(found), reason)
+
+
+def _gain(source: Source, error: float, execution: Execution, plan: Noisy, bases: Sequence[Noisy]) -> Gain:
+    """Over the base with the least mean."""
+    rival = min(range(len(bases)), key=lambda number: bases[number].mean)
+    return Gain(source, error, execution, plan, bases[rival], rival)
 
 
 def ranked(

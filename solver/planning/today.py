@@ -143,6 +143,18 @@ def best_today(workload: Workload, rules: Sequence[Rule] = RULES) -> Today | Non
     return first if first is not None and first.fits else None
 
 
+def rivals(found: Sequence[Today], count: int = 3) -> tuple[Today, ...]:
+    """Of today's schedules, best first, the best of each method that fits, and of those the first so many.
+
+    Where costs turn out otherwise, the second best as planned may be the best.
+    """
+    best: dict[str, Today] = {}
+    for each in found:
+        if each.fits:
+            best.setdefault(each.method, each)
+    return tuple(best.values())[:count]
+
+
 def capped(workload: Workload, base: Today | Plan) -> Workload:
     """The workload with every rank limited to the most that any rank of the base holds, for plans at equal memory.
 

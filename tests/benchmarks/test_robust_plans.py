@@ -21,15 +21,15 @@ def test_rows_are_of_the_best_and_of_the_steadiest_plan() -> None:
     fitting = [today for today in todays(workload) if today.fits]
     plans = [today.plan(workload) for today in fitting[:4]]
     base = fitting[-1]
-    (row,) = measure(workload, plans[:1], base, draws=3)
+    (row,) = measure(workload, plans[:1], [base], draws=3)
     assert (row.workload, row.steadiest, row.base_name) == ("llama2-7b-p4", False, base.name)
     assert (row.makespan, row.base) == (plans[0].makespan / 1e3, base.makespan / 1e3)
-    found = robustness(plans[0], base, draws=3)
+    found = robustness(plans[0], [base], draws=3)
     cell = row.cell("rank", 0.2, "fixed")
     assert cell is not None
     assert cell.mean == found.gain(0.2, "rank", "fixed").mean
     assert row.survives is found.survives()
-    two = list(measure(workload, plans[::-1], base, draws=3))
+    two = list(measure(workload, plans[::-1], [base], draws=3))
     assert [each.steadiest for each in two] == [False, True], "the last of them is not the steadiest"
 
 

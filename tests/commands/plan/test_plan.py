@@ -36,7 +36,7 @@ def at_once(workload: Workload, **_: Any) -> Answer:
     """An answer without a search: the best of today's schedules as the plan, the second best as what there was."""
     best, *known = todays(workload)
     plan, base = (each.plan(workload, lower_bound(workload)) for each in (best, known[0]))
-    return Answer(workload, (plan,), tuple(known), base, robustness(plan, base, draws=2), 0.0)
+    return Answer(workload, (plan,), tuple(known), base, robustness(plan, [base], draws=2), 0.0)
 
 
 @pytest.fixture

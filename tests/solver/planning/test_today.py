@@ -12,7 +12,7 @@ from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.planning.instance_file import load_workload
 from adaptpipe.solver.planning.rules import RULES, TUNED, Anatomy
-from adaptpipe.solver.planning.today import best_today, todays
+from adaptpipe.solver.planning.today import best_today, rivals, todays
 from adaptpipe.solver.planning.workload import Workload
 from benchmarks.instances import WORKLOADS
 
@@ -132,6 +132,17 @@ def test_of_rules_with_the_same_split_the_first_is_named() -> None:
         placement = each.timeline.schedule.placement
         anatomy = Anatomy.of(workload.profile)
         assert each.rule == next(rule.name for rule in RULES + TUNED if rule.split(anatomy, placement) == each.split)
+
+
+def test_rivals_are_the_best_of_different_methods_that_fit() -> None:
+    found = todays(replace(small(), cluster=replace(small().cluster, memory=(250, 250))))
+    methods = list(dict.fromkeys(each.method for each in found if each.fits))
+    assert len(methods) > 2
+    assert [each.method for each in rivals(found, 2)] == methods[:2]
+    assert len(rivals(found, 100)) == len(methods)
+    for each in rivals(found):
+        assert each.makespan == min(other.makespan for other in found if other.fits and other.method == each.method)
+    assert rivals([each for each in found if not each.fits]) == ()
 
 
 def test_a_plan_of_it_is_the_same_schedule() -> None:
