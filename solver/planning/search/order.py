@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...anneal.annealing import HEAT
 from ...anneal.state import State
-from ...core.problem import Problem
 from ...core.schedule import Schedule
+from ...evaluate.timeline import Timeline
 from ..workload import Split
 
 
@@ -16,15 +16,15 @@ class Ordering:
     ----------
     name
         For people.
-    split, problem, schedule
+    split, timeline
         A valid schedule to start from.
     seed
         Of the moves.
     """
 
-    def __init__(self, name: str, split: Split, problem: Problem, schedule: Schedule, seed: int) -> None:
-        self.name, self.split, self.problem = name, split, problem
-        self._state = State(problem, schedule, "makespan", seed)
+    def __init__(self, name: str, split: Split, timeline: Timeline, seed: int) -> None:
+        self.name, self.split = name, split
+        self._state = State(timeline.problem, timeline.schedule, "makespan", seed)
         self._heat = HEAT * self._state.mean_ticks
 
     @property

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
-from threading import Event, Lock
-from typing import TypeVar
+from threading import Event
 
 from ...core.errors import InputError, NoAnswerError
-from ...core.schedule import Schedule
 from ...evaluate.check import check
-from ...evaluate.simulate import simulate
-from ...evaluate.timeline import Timeline
 from ...heuristics.greedy_kernel import FAR
-from ...portfolio.request import Progress
-from ..bound import division_bound, lower_bound
+from ..bound import division_bound
+from ..need import why_not
 from ..plan import Plan
 from ..stage_table import StageTable
-from ..workload import Prices, Split, Workload
+from ..workload import Prices, Workload
 from . import turns
 from .climber import Climber
+from .kept import Found, Kept, OnProgress
 from .neighbours import neighbours
 from .order import Ordering
 from .starts import FAMILIES, boundaries, start_at, starts
 from .table import table_of
 from .warming import warm_up
-
-T = TypeVar("T")
-
-OnProgress = Callable[[Progress], None]
 
 BEGIN = 0.15
 """Share of the time in which starts are made; one at least."""
@@ -55,13 +47,6 @@ NEIGHBOURS = 2
 
 WARMER = (1.0, 8.0, 2.5, 20.0)
 """Temperatures at which threads anneal one plan side by side, as in `anneal.team`."""
-
-HAIR = 2e-4
-"""A plan this close to the bound, as a share of it, ends the search."""
-
-ANSWERS, ALIKE, WORSE = 4, 2, 0.03
-"""Plans that are returned at most; how many of them with one placement and division; and how much longer than the best
-they may take, as a share."""
 
 LEVEL_MOVES = 2000
 """Moves that balance a start that is not exactly balanced."""
@@ -122,21 +107,14 @@ def search(
     if workers < 1:
         raise InputError(f"workers: {workers} is below 1")
     warm_up()
-    return _Run(workload, time_limit, workers, seed, on_progress).run(families, start)
+    return _Run(Kept(workload, time_limit, on_progress), workers, seed).run(families, start)
 
 
 class _Run:
-    def __init__(
-        self, workload: Workload, time_limit: float, workers: int, seed: int, on_progress: OnProgress | None
-    ) -> None:
-        self.workload, self.limit, self.workers, self.seed = workload, time_limit, workers, seed
-        self.on_progress = on_progress
-        self.began, self.stop, self.lock = time.monotonic(), Event(), Lock()
-        self.bound = lower_bound(workload)
-        self.goal = int(self.bound * (1 + HAIR))
-        self.told = FAR
+    def __init__(self, kept: Kept, workers: int, seed: int) -> None:
+        self.kept, self.workload, self.workers, self.seed = kept, kept.workload, workers, seed
+        self.stop = Event()
         self.climbers: list[Climber] = []
-        self.kept: dict[object, tuple[Timeline, Split, str]] = {}
 
     def run(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> tuple[Plan, ...]:
         reason = ""
@@ -148,40 +126,34 @@ class _Run:
             reason = "interrupted"
             for each in _leading(self.climbers, 1, 1):
                 self._take(each)
-        if not self.kept:
-            raise NoAnswerError(f"{self.workload.name}: no plan found that fits; allow more memory, or more time")
-        took = time.monotonic() - self.began
-        best = sorted(self.kept.values(), key=lambda each: each[0].makespan)
-        alike: Counter[object] = Counter()
-        answers = []
-        for timeline, split, name in best:
-            kind = (timeline.schedule.placement.stages, timeline.schedule.sizes)
-            alike[kind] += 1
-            if alike[kind] <= ALIKE and timeline.makespan <= best[0][0].makespan * (1 + WORSE):
-                answers.append(Plan(self.workload, split, timeline, self.bound, name, took, reason))
-        return tuple(answers[:ANSWERS])
+        answers = self.kept.answers(reason)
+        if not answers:
+            why = why_not(self.workload) or "no plan found that fits; allow more memory, or more time"
+            raise NoAnswerError(f"{self.workload.name}: {why}")
+        return answers
 
     def _begin(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> None:
         """Make starts: those of plans and the first of each division, then the second of each, and so on; as many as
         there is time for."""
+        kept = self.kept
         for plan in plans:
             problem = self.workload.problem(plan.split, plan.placement, plan.division)
             if not check(problem, plan.timeline.schedule):
-                self._keep(plan.method, plan.split, plan.timeline.schedule)
+                kept.keep(plan.method, plan.split, plan.timeline.schedule)
         rows = [
-            self._rows(division, families, [plan for plan in plans if plan.division == division])
+            self._row(division, families, [plan for plan in plans if plan.division == division])
             for division in dict.fromkeys([*(plan.division for plan in plans), *self.workload.divisions])
         ]
 
         def begin(each: Climber) -> None:
             if not each.start.level:
                 each.level(LEVEL_MOVES)
-            each.choose(self._while(FIRST, each.policies()[:FIRST_POLICIES]))
-            self._tell(each.best, each.start.name)
+            each.choose(kept.until(FIRST, each.policies()[:FIRST_POLICIES]))
+            kept.tell(each.best, each.start.name)
 
         for made in zip_longest(*rows):
-            fresh = [each for each in made if each is not None and each.bound < self.told]
-            if not fresh or (self.told < FAR and self._left(BEGIN) <= 0):
+            fresh = [each for each in made if each is not None and each.bound < kept.best]
+            if not fresh or (kept.best < FAR and kept.left(BEGIN) <= 0):
                 break
             self.climbers += fresh
             turns.each(fresh, begin, self.workers, self.stop)
@@ -190,10 +162,12 @@ class _Run:
             each.level(10 * LEVEL_MOVES)
             begin(each)
 
-        while self.told == FAR and self.climbers and self._left(REPAIR) > 0:
+        if kept.best == FAR and why_not(self.workload) is not None:
+            return
+        while kept.best == FAR and self.climbers and kept.left(REPAIR) > 0:
             turns.each(self.climbers, repair, self.workers, self.stop)
 
-    def _rows(
+    def _row(
         self, division: tuple[int, ...], families: Sequence[tuple[str, int]], plans: Sequence[Plan]
     ) -> Iterator[Climber]:
         """Searches for one division of the batch, as they are wanted."""
@@ -210,91 +184,54 @@ class _Run:
 
     def _climb(self) -> None:
         """Anneal splits and policies; fewer stay on each time."""
-        climbers = self.climbers
+        kept, climbers = self.kept, self.climbers
         for number, (count, alike, end) in enumerate(CLIMBS):
-            climbers = [each for each in _leading(climbers, count, alike) if each.bound < self.told]
-            seconds = self._left(end) * self.workers / max(self.workers, len(climbers))
+            climbers = [each for each in _leading(climbers, count, alike) if each.bound < kept.best]
+            seconds = kept.left(end) * self.workers / max(self.workers, len(climbers))
 
             def climb(each: Climber, seconds: float = seconds, number: int = number, end: float = end) -> None:
                 if number == 0:
-                    each.choose(self._while(end, each.policies()[FIRST_POLICIES:]))
-                turns.cool(each, seconds, self.stop, self.goal)
-                self._tell(each.best, each.start.name)
+                    each.choose(kept.until(end, each.policies()[FIRST_POLICIES:]))
+                turns.cool(each, seconds, self.stop, kept.goal)
+                kept.tell(each.best, each.start.name)
 
             turns.each(climbers, climb, self.workers, self.stop)
 
     def _order(self) -> None:
         """Anneal the order of the best plans, and of their neighbours."""
-        for each in _leading(self.climbers, ORDERS[0][0], ORDERS[0][0]):
-            self._take(each)
+        for climber in _leading(self.climbers, ORDERS[0][0], ORDERS[0][0]):
+            self._take(climber)
         for number, (count, end, warmth) in enumerate(ORDERS):
-            best = sorted(self.kept.values(), key=lambda each: each[0].makespan)[:count]
+            best = self.kept.leading(count)
             if 0 < number < len(ORDERS) - 1:
-                # In half of the round's time: large schedules take long to simulate.
-                half = (1 - self._left(1.0) / self.limit + end) / 2
-                for timeline, split, name in best[:2]:
-                    found = self._while(half, neighbours(self.workload, split, timeline))
-                    best += [
-                        (other, moved, name)
-                        for moved, other in sorted(found, key=lambda each: each[1].makespan)[:NEIGHBOURS]
-                        if self._key(moved, other.schedule) not in self.kept
-                    ]
-            copies = max(1, self.workers // max(1, len(best)))
+                best += self._neighbours(best[:2], self.kept.halfway(end))
+            # With more threads than plans, several anneal one plan, warmer and colder.
             orders = [
-                (
-                    Ordering(name, split, timeline.problem, timeline.schedule, self.seed + number * 100 + k),
-                    WARMER[k % 4],
-                )
-                for k in range(copies)
-                for timeline, split, name in best
+                (Ordering(*found, self.seed + 100 * number + copy), warmth * WARMER[copy % len(WARMER)])
+                for copy in range(max(1, self.workers // max(1, len(best))))
+                for found in best
             ]
-            seconds = self._left(end) * self.workers / max(self.workers, len(orders))
+            seconds = self.kept.left(end) * self.workers / max(self.workers, len(orders))
 
-            def anneal(pair: tuple[Ordering, float], seconds: float = seconds, warmth: float = warmth) -> None:
-                each, warmer = pair
-                turns.cool(each, seconds, self.stop, self.goal, warmth * warmer)
+            def anneal(pair: tuple[Ordering, float], seconds: float = seconds) -> None:
+                each, warm = pair
+                turns.cool(each, seconds, self.stop, self.kept.goal, warm)
                 name = each.name if "annealed" in each.name else f"{each.name}, annealed"
-                self._keep(name, each.split, each.schedule())
+                self.kept.keep(name, each.split, each.schedule())
 
             turns.each(orders, anneal, self.workers, self.stop)
 
-    def _left(self, share: float) -> float:
-        """Seconds until a share of the time is over."""
-        return max(0.0, self.began + share * self.limit - time.monotonic())
-
-    def _while(self, share: float, items: Iterable[T]) -> Iterator[T]:
-        """As many of some items as there is time for until a share of it is over, one at least."""
-        for index, item in enumerate(items):
-            if index and self._left(share) <= 0:
-                return
-            yield item
-
-    def _tell(self, value: int, name: str) -> None:
-        with self.lock:
-            if value >= self.told:
-                return
-            self.told = value
-            if self.on_progress is not None:
-                took = time.monotonic() - self.began
-                gap = value / self.bound - 1 if self.bound else None
-                self.on_progress(Progress(name, value, self.bound, gap, took))
+    def _neighbours(self, plans: Sequence[Found], end: float) -> list[Found]:
+        """The best new neighbours of some plans; large schedules take long to simulate, so there is an end to it."""
+        best = []
+        for name, split, timeline in plans:
+            beside = (Found(name, *each) for each in neighbours(self.workload, split, timeline))
+            new = [each for each in self.kept.until(end, beside) if each not in self.kept]
+            best += sorted(new, key=lambda each: each.timeline.makespan)[:NEIGHBOURS]
+        return best
 
     def _take(self, climber: Climber) -> None:
-        self._keep(climber.start.name, climber.split(), climber.schedule())
-
-    def _keep(self, name: str, split: Split, schedule: Schedule) -> None:
-        problem = self.workload.problem(split, schedule.placement, schedule.sizes)
-        timeline = simulate(problem, schedule)
-        assert not check(problem, schedule), "a plan keeps to the data flow and the memory"
-        key = self._key(split, schedule)
-        with self.lock:
-            if key not in self.kept or timeline.makespan < self.kept[key][0].makespan:
-                self.kept[key] = (timeline, split, name)
-        self._tell(timeline.makespan, name)
-
-    @staticmethod
-    def _key(split: Split, schedule: Schedule) -> object:
-        return split, schedule.placement.stages, schedule.sizes
+        self.kept.keep(climber.start.name, climber.split(), climber.schedule())
 
 
 def _leading(climbers: Sequence[Climber], count: int, alike: int) -> list[Climber]:

@@ -6,6 +6,7 @@ from functools import cache
 
 from ...core.cluster import uniform_cluster
 from ...core.profile import Measurement, Part, Profile
+from ...evaluate.simulate import simulate
 from ..stage_table import StageTable
 from ..workload import Workload
 from .climber import Climber
@@ -28,4 +29,4 @@ def warm_up() -> None:
     climber.run(10, 1.0, 0.0)
     schedule = climber.schedule()
     problem = workload.problem(climber.split(), schedule.placement, start.division)
-    Ordering("", climber.split(), problem, schedule, 0).run(1, 1.0, 0.0, -1)
+    Ordering("", climber.split(), simulate(problem, schedule), 0).run(1, 1.0, 0.0, -1)
