@@ -11,7 +11,7 @@ import typer
 from adaptpipe.solver import InputError, Kind, Part, Profile
 
 from .common import emit, json_option, require_writable, table
-from .run import require_torch
+from .run import is_first_process, require_torch
 from .run_file import RunSpec, load_run
 
 
@@ -108,6 +108,8 @@ def _layers(spec: RunSpec, sequences: str, device: str, dtype: str, output: Path
 
     lengths = tuple(int(each) for each in sequences.split(",")) if sequences else ()
     measured = profile_layers(Bench(spec, lengths, str(device), str(dtype)))
+    if not is_first_process():
+        return
     if output is not None:
         measured.save(output)
     if json:
@@ -121,6 +123,8 @@ def _links(spec: RunSpec, device: str, dtype: str, output: Path | None, json: bo
 
     require_cluster_name(output)
     cluster = profile_links(spec, str(device), str(dtype))
+    if not is_first_process():
+        return
     if output is not None:
         save_cluster(cluster, output)
     if json:
@@ -133,6 +137,8 @@ def _stages(spec: RunSpec, name: str, output: Path | None, json: bool) -> None:
     from .training import launch_ranks, profile_rank
 
     measured = launch_ranks(profile_rank, spec)[0]
+    if not is_first_process():
+        return
     problem = measured.problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes, name=name)
     if output is not None:
         problem.save(output)

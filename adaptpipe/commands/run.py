@@ -38,7 +38,7 @@ def run(
     """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
     spec = load_run(file, settings or [])
     require_torch()
-    if _is_first_process():
+    if is_first_process():
         out_folder(spec)  # one that cannot be is refused before the work, and not after it
     if emulated:
         _emulate(spec, json)
@@ -59,7 +59,7 @@ def run(
     if isinstance(outcome, Exception):
         raise outcome
     assert outcome is not None
-    if _is_first_process():
+    if is_first_process():
         folder = _write(spec, outcome)
         rows = [_row(spec, outcome, index) for index in range(2)]
         if json:
@@ -88,7 +88,7 @@ def _emulate(spec: RunSpec, json: bool) -> None:
     from .emulate import emulate_run
 
     found = emulate_run(spec)
-    if not _is_first_process():
+    if not is_first_process():
         return
     if json:
         emit(found.as_dict())
@@ -116,7 +116,7 @@ def _check_files(spec: RunSpec) -> None:
         raise InputError(f"resume = {spec.resume!r}: there is no such file; a run with checkpoint = FILE writes one")
     if spec.resume and not is_zipfile(spec.resume):
         raise InputError(f"resume = {spec.resume!r}: is no checkpoint; a run with checkpoint = FILE writes one")
-    if spec.checkpoint and _is_first_process():
+    if spec.checkpoint and is_first_process():
         if Path(spec.checkpoint).is_dir():
             raise InputError(f"checkpoint = {spec.checkpoint!r}: is a folder; give the name of a file")
         make_folder(Path(spec.checkpoint).parent, f"checkpoint = {spec.checkpoint!r}")
@@ -250,5 +250,6 @@ def _equal(error: float) -> str:
     return f"{'yes' if error <= TOLERANCE else 'NO'} (relative error {error:.1e})"
 
 
-def _is_first_process() -> bool:
+def is_first_process() -> bool:
+    """Whether this is the process that tells and writes: the only one, or torchrun's first."""
     return os.environ.get("RANK", "0") == "0"

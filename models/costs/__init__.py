@@ -18,9 +18,10 @@ from .presets import PRESETS, preset
 from .pricing import layers, sample_flops
 from .reading import READERS, from_config, read_config
 from .structure import parameters
-from .work import MIXED, RECOMPUTE, SINGLE, Recipe, Recompute
+from .work import HALF, MIXED, RECOMPUTE, SINGLE, Recipe, Recompute
 
 __all__ = [
+    "HALF",
     "MIXED",
     "PRESETS",
     "PROCESSOR",

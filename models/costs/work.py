@@ -66,6 +66,9 @@ MIXED = Recipe(2, 4, 2, 2, 4, 12, True)
 SINGLE = Recipe(4, 4, 4, 4, 4, 8, False)
 """Single precision with Adam, as `adaptpipe run` trains."""
 
+HALF = Recipe(2, 2, 2, 2, 2, 4, False)
+"""bf16 throughout, as `adaptpipe profile --layers --dtype bfloat16` measures."""
+
 
 @dataclass(frozen=True, slots=True)
 class Degrees:

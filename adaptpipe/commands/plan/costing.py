@@ -10,6 +10,7 @@ from typing import Any, get_args
 from adaptpipe.models import build
 from adaptpipe.models.clusters import Device
 from adaptpipe.models.costs import (
+    HALF,
     MIXED,
     SINGLE,
     Architecture,
@@ -154,4 +155,8 @@ def _calibration(measured: LayerProfile, device: Device) -> Calibration:
     if not measured.model:
         raise InputError("--profile: says of no model that it was measured with; measure it with adaptpipe profile")
     found = [(_own(measured.model, sequence), sequence, profile) for sequence, profile in measured.lengths.items()]
-    return calibrate(found, device)
+    model, sequence, profile = found[0]
+    first = profile.parts[0].measurements[0]
+    # What leaves the embedding tells in which numbers it was measured.
+    single = first.message >= 4 * first.size * sequence * model.hidden
+    return calibrate(found, device, SINGLE if single else HALF)
