@@ -17,7 +17,7 @@ from ..errors import Late, TransportError
 from ..programs.route import Route
 from .channel import EXPECTED, HEADERS, OTHERS, End, checked
 from .ledger import Ledger
-from .message import HEADER_WORDS, Message, TensorSpec, decode, layout, missing_words, nbytes
+from .message import ENVELOPE, Message, TensorSpec, decode, enclosed, inside, layout, missing_words, nbytes
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class Posted:
     """A message whose receives are posted."""
 
     microbatch: int
-    header: Tensor
+    envelope: Tensor
     expected: tuple[TensorSpec, ...]
     tensors: list[Tensor]
     works: list[dist.Work]
@@ -146,14 +146,20 @@ class Incoming(End):
     def _post_next(self) -> None:
         microbatch = self._expected.popleft()
         expected = self._last.get(microbatch, ())
-        header, tensors = torch.empty(HEADER_WORDS, dtype=torch.int64, device="cpu"), self._allocate(expected)
+        size = enclosed(expected)
+        envelope = torch.empty(ENVELOPE + size, dtype=torch.uint8, device="cpu")
+        if size:
+            self._ledger.add(size)
+            tensors, apart = [inside(envelope, expected[0])], []
+        else:
+            tensors = apart = self._allocate(expected)
         self._posted.append(microbatch)
         try:
-            works = [self._post(header, HEADERS), *(self._post(tensor, EXPECTED) for tensor in tensors)]
+            works = [self._post(envelope, HEADERS), *(self._post(tensor, EXPECTED) for tensor in apart)]
         except RuntimeError as error:
             self._error = error
         else:
-            self._coming.put(Posted(microbatch, header, expected, tensors, works))
+            self._coming.put(Posted(microbatch, envelope, expected, tensors, works))
 
     def _watch(self) -> None:
         while (posted := self._coming.get()) is not None:
@@ -168,7 +174,7 @@ class Incoming(End):
 
     def _receive(self, posted: Posted) -> Message:
         self._finish(posted.works)
-        words = posted.header
+        words = posted.envelope[:ENVELOPE].view(torch.int64)
         if missing := missing_words(words):
             words = torch.cat([words, *self._fetch([torch.empty(missing, dtype=torch.int64)])])
         header = decode(words)

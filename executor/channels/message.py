@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import torch
@@ -22,6 +23,11 @@ Message = tuple[Tensor | None, ...]
 
 HEADER_WORDS = 64
 """64-bit words of the first part of a header; longer ones have a second part."""
+
+ENVELOPE = 8 * HEADER_WORDS
+"""Bytes of that part. A tensor that travels in one piece with it comes right behind."""
+
+_ENCLOSED = 1 << 20  # bytes; to copy more into one piece costs as much as a second message
 
 _MAGIC = 0x4144415054504950
 _FIXED = 5  # words before the first tensor's
@@ -122,6 +128,32 @@ def layout(parts: Sequence[Tensor | TensorSpec | None]) -> tuple[TensorSpec, ...
             on_cpu = part.on_cpu if isinstance(part, TensorSpec) else part.device.type == "cpu"
             found.append(TensorSpec(part.dtype, tuple(part.shape), requires_grad=False, on_cpu=on_cpu))
     return tuple(found)
+
+
+def enclosed(specs: Sequence[TensorSpec]) -> int:
+    """Bytes of the tensor that travels in one piece with the header, where messages are as `specs`; 0 if none does.
+
+    Examples
+    --------
+    >>> enclosed(layout([torch.ones(3)])), enclosed(layout([torch.ones(3), torch.ones(3)]))
+    (12, 0)
+    """
+    if len(specs) != 1:
+        return 0
+    size = specs[0].dtype.itemsize * prod(specs[0].shape)
+    return size if size <= _ENCLOSED else 0
+
+
+def inside(envelope: Tensor, spec: TensorSpec) -> Tensor:
+    """The tensor behind the header in one piece of memory, which lives as long as it; its storage ends where it does.
+
+    Examples
+    --------
+    >>> inside(torch.empty(ENVELOPE + 12, dtype=torch.uint8), *layout([torch.ones(3)])).untyped_storage().nbytes()
+    12
+    """
+    storage = envelope.untyped_storage()[ENVELOPE:]
+    return torch.empty(0, dtype=spec.dtype, device="cpu").set_(storage).resize_(spec.shape)
 
 
 def encode(number: int, microbatch: int, message: Message) -> list[Tensor]:

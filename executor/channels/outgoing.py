@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 
 import torch
@@ -16,7 +16,7 @@ from ..errors import Late
 from ..programs.route import Route
 from .channel import EXPECTED, HEADERS, OTHERS, End, checked
 from .ledger import Ledger
-from .message import Message, encode, layout, nbytes
+from .message import ENVELOPE, Message, enclosed, encode, inside, layout, nbytes
 
 
 class Outgoing(End):
@@ -53,19 +53,11 @@ class Outgoing(End):
             If a tensor is on a device that this transport does not reach.
         """
         self._raise_error()
-        header, *rest = encode(self._number, microbatch, message)
-        payload = [_dense(tensor) for tensor in message if tensor is not None and tensor.numel()]
+        payload = [tensor.detach() for tensor in message if tensor is not None and tensor.numel()]
         self._check(payload)
-        expected, mine = self._last.get(microbatch, ()), layout(message)
-        if expected == mine:
-            parts = {HEADERS: [header], EXPECTED: payload, OTHERS: rest}
-        else:
-            fillers = [torch.empty(1, dtype=spec.dtype) for spec in expected]
-            parts = {HEADERS: [header], EXPECTED: fillers, OTHERS: [*rest, *payload]}
-            if self._expects:
-                self._last[microbatch] = mine
-        self._number += 1
         size = nbytes(payload)
+        parts = self._parts(microbatch, message, payload)
+        self._number += 1
         self._ledger.add(size)
         try:
             works = [self._post(part, kind) for kind, row in parts.items() for part in row]
@@ -74,6 +66,22 @@ class Outgoing(End):
             self._raise_error()
         self._kept.append((works, [part for row in parts.values() for part in row], size))
         self._sent.put(works)
+
+    def _parts(self, microbatch: int, message: Message, payload: Sequence[Tensor]) -> Mapping[int, Sequence[Tensor]]:
+        """What to send, by tag."""
+        header, *rest = encode(self._number, microbatch, message)
+        expected, mine = self._last.get(microbatch, ()), layout(message)
+        if expected == mine:
+            if size := enclosed(expected):
+                envelope = torch.empty(ENVELOPE + size, dtype=torch.uint8, device="cpu")
+                envelope[:ENVELOPE] = header.view(torch.uint8)
+                inside(envelope, expected[0]).copy_(payload[0])
+                return {HEADERS: [envelope]}
+            return {HEADERS: [header], EXPECTED: [*map(_dense, payload)], OTHERS: rest}
+        if self._expects:
+            self._last[microbatch] = mine
+        fillers = [] if enclosed(expected) else [torch.empty(1, dtype=spec.dtype, device="cpu") for spec in expected]
+        return {HEADERS: [header], EXPECTED: fillers, OTHERS: [*rest, *map(_dense, payload)]}
 
     def release(self) -> None:
         """Let go of what has gone."""
@@ -134,4 +142,4 @@ class Outgoing(End):
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return tensor.resolve_conj().resolve_neg().contiguous()
