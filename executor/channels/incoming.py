@@ -16,8 +16,9 @@ from ..clock import sleep_until
 from ..errors import Late, TransportError
 from ..programs.route import Route
 from .channel import EXPECTED, HEADERS, OTHERS, End, checked
+from .header import decode, missing_words, words_of
 from .ledger import Ledger
-from .message import ENVELOPE, Message, TensorSpec, decode, enclosed, inside, layout, missing_words, nbytes
+from .message import ENVELOPE, Message, TensorSpec, enclosed, inside, layout, nbytes
 
 
 @dataclass(slots=True)
@@ -51,6 +52,10 @@ class Incoming(End):
     ----------
     arrived_s
         When the message taken last had arrived, by `time.perf_counter`; 0 before the first.
+    posts
+        How many receives have been posted so far.
+    told
+        How many receives the other rank had posted in the channel that leads there, when it sent what came last.
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class Incoming(End):
         self._arrived: dict[int, tuple[Message, float]] = {}
         self._late_s: Mapping[int, float] = {}
         self.arrived_s = 0.0
+        self.posts = self.told = 0
         self._coming: SimpleQueue[Posted | None] = SimpleQueue()
         super().__init__(route, peer, group, tag, ledger, self._watch)
 
@@ -133,7 +139,7 @@ class Incoming(End):
         """End the thread if nothing is expected, else leave it to end with the process; tell which."""
         self._coming.put(None)
         idle = not self._posted
-        if idle:
+        if idle and self._thread is not None:
             self._thread.join()
         return idle
 
@@ -159,6 +165,7 @@ class Incoming(End):
         except RuntimeError as error:
             self._error = error
         else:
+            self.posts += 1
             self._coming.put(Posted(microbatch, envelope, expected, tensors, works))
 
     def _watch(self) -> None:
@@ -174,9 +181,10 @@ class Incoming(End):
 
     def _receive(self, posted: Posted) -> Message:
         self._finish(posted.works)
-        words = posted.envelope[:ENVELOPE].view(torch.int64)
+        words = words_of(posted.envelope)
         if missing := missing_words(words):
-            words = torch.cat([words, *self._fetch([torch.empty(missing, dtype=torch.int64)])])
+            (rest,) = self._fetch([torch.empty(missing, dtype=torch.int64, device="cpu")])
+            words += rest.tolist()
         header = decode(words)
         if (header.number, header.microbatch) != (self._number, posted.microbatch):
             raise TransportError(
@@ -184,6 +192,7 @@ class Incoming(End):
                 f"micro-batch {posted.microbatch} comes next; both ranks must run the same schedule"
             )
         self._number += 1
+        self.told = header.posted
         found = layout(header.specs)
         if found != posted.expected:
             self._ledger.add(-nbytes(posted.tensors))

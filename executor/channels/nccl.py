@@ -21,10 +21,10 @@ from ..programs.route import Route
 from .incoming import Incoming, Posted
 from .ledger import Ledger
 from .message import Message, TensorSpec
-from .outgoing import Outgoing
+from .outgoing import WatchedOutgoing
 
 
-class NcclOutgoing(Outgoing):
+class NcclOutgoing(WatchedOutgoing):
     """The sending end; untested. `send` must be called on the stream that computes the tensors."""
 
     _expects = False
@@ -36,13 +36,14 @@ class NcclOutgoing(Outgoing):
         group: dist.ProcessGroup,
         tag: int,
         ledger: Ledger,
+        window: int,
         payload: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
         self._device_group = payload
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
-        super().__init__(route, peer, group, tag, ledger)
+        super().__init__(route, peer, group, tag, ledger, window)
 
     def _check(self, payload: Sequence[Tensor]) -> None:
         for tensor in payload:

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from adaptpipe.executor.channels.message import _DTYPES, Message
+from adaptpipe.executor.channels.message import DTYPES, Message
 from adaptpipe.executor.channels.transport import Transport, connect
 from adaptpipe.executor.crew import Crew
 from adaptpipe.executor.errors import ConnectionLost, Late, TransportError
@@ -56,7 +56,7 @@ def any_messages(seed: int) -> list[Message]:
     return [
         (),
         (None,),
-        *((random_bytes(dtype, 2, 3),) for dtype in _DTYPES),
+        *((random_bytes(dtype, 2, 3),) for dtype in DTYPES),
         (torch.randn(2, 4, 8).bfloat16().requires_grad_(), torch.ones(2, 4, dtype=torch.bool), torch.arange(4)),
         (torch.tensor(1.5), None, torch.tensor(True), torch.empty(0, 3), torch.empty(2, 0, dtype=torch.int32)),
         (torch.randn(3, 5).t(), torch.randn(4, 4)[::2, 1:], torch.randn(1).expand(7, 3)),
@@ -107,7 +107,7 @@ def out_of_order(rank: int, world: int, window: int) -> list[list[float]]:
 
 def fill_window(rank: int, world: int, window: int) -> tuple[int, int, int, int]:
     """Rank 1 takes nothing until rank 0 has sent all; tell what both held, and rank 1's peak."""
-    transport = connect(Crew.of(), [THERE], window=window)
+    transport = connect(Crew.of(), [THERE], watched=[THERE], window=window)
     transport.begin({THERE: range(6)})
     held = 0
     if rank == 0:
@@ -170,7 +170,7 @@ def hold_back(rank: int, world: int, argument: None) -> tuple[bool, float, float
 
 def make_room(rank: int, world: int, argument: None) -> tuple[bool, bool, str]:
     """Rank 0 sends until a window of two is full beside that of rank 1, and has room again when one is taken."""
-    transport = connect(Crew.of(), [THERE], timeout_s=20)
+    transport = connect(Crew.of(), [THERE], watched=[THERE], timeout_s=20)
     transport.begin({THERE: range(4)})
     before = after = False
     text = ""
@@ -195,6 +195,35 @@ def make_room(rank: int, world: int, argument: None) -> tuple[bool, bool, str]:
     transport.flush()
     transport.close()
     return before, after, text
+
+
+def hear_of_room(rank: int, world: int, argument: None) -> list[int]:
+    """Rank 1 takes nothing until rank 0 has sent all, then answers each; what rank 0 counts as on its way after each.
+
+    The answer says how many receives rank 1 has posted, a window of them ahead. Rank 0 lets go of what they are for,
+    when it sends or receives for the second time after it was sent.
+    """
+    transport = connect(Crew.of(), [THERE, BACK], window=1, timeout_s=20)
+    held = []
+    for _ in range(2):  # the second time the layouts are known
+        transport.begin({THERE: range(4), BACK: range(4)})
+        if rank == 0:
+            for j in range(4):
+                transport.send(THERE, j, (torch.zeros(SIZE // 8),))
+            held.append(transport.in_flight.current)
+            dist.barrier()
+            for j in range(4):
+                transport.recv(BACK, j)
+                held.append(transport.in_flight.current)
+        else:
+            dist.barrier()
+            for j in range(4):
+                transport.recv(THERE, j)
+                transport.send(BACK, j, (torch.zeros(1),))
+        transport.flush()
+        assert transport.in_flight.current == 0
+    transport.close()
+    return held
 
 
 def both_ways(rank: int, world: int, argument: None) -> float:
