@@ -200,8 +200,7 @@ def make_room(rank: int, world: int, argument: None) -> tuple[bool, bool, str]:
 def hear_of_room(rank: int, world: int, argument: None) -> list[int]:
     """Rank 1 takes nothing until rank 0 has sent all, then answers each; what rank 0 counts as on its way after each.
 
-    The answer says how many receives rank 1 has posted, a window of them ahead. Rank 0 lets go of what they are for,
-    when it sends or receives for the second time after it was sent.
+    The answer says how many receives rank 1 has posted, a window of them ahead.
     """
     transport = connect(Crew.of(), [THERE, BACK], window=1, timeout_s=20)
     held = []
