@@ -1,15 +1,15 @@
-"""What the two ends of a channel share. Over gloo, most have a thread that waits, so that the op loop need not.
+"""What the two ends of a channel share. Over gloo, each has a thread that waits, so that the op loop need not.
 
 A gloo operation finishes only inside `wait()`; its handle cannot be polled, and a `wait` that times out breaks the
 connection. Hence the threads: they wait without limit, and the limits are ours. They do little else: what they do in
-Python the op loop has to wait for. Each waking up costs, so a sender has none where nobody asks what is on its way: it
-waits itself for what it knows to be received, which takes no time.
+Python the op loop has to wait for.
 
 A tensor whose receive is posted before it is sent goes at once; one that is sent first costs both processes several
 times as much. So the op loop posts a window of receives ahead, and does not wait for a header to post what comes with
 it: it expects tensors like those of the last message of the same micro-batch, and the sender, which knows that too,
-fulfils what is expected. Where its tensors are others, it sends one element for each that is expected, which gloo takes
-for the whole, and then its own.
+fulfils what is expected. A single small tensor is expected in one piece with the header, for each piece wakes up both
+processes. Where its tensors are others, the sender sends the header alone, or one element for each tensor that is
+expected apart, which gloo takes for the whole, and then its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
 
-from ..errors import ConnectionLost, Late, TransportError
+from ..errors import ConnectionLost, TransportError
 from ..failures import is_time_out
 from ..programs.route import Route
 from .ledger import Ledger
@@ -34,19 +34,13 @@ TAGS = 3
 
 
 class End(ABC):
-    """What both ends share: maybe a thread, the error it died of, and a condition that it signals."""
+    """What both ends share: a thread, the error it died of, and a condition that it signals."""
 
     _expects = True
     """Whether tensors are expected to be like the last ones. Both ends must be of one mind."""
 
     def __init__(
-        self,
-        route: Route,
-        peer: int,
-        group: dist.ProcessGroup,
-        tag: int,
-        ledger: Ledger,
-        work: Callable[[], None] | None = None,
+        self, route: Route, peer: int, group: dist.ProcessGroup, tag: int, ledger: Ledger, work: Callable[[], None]
     ) -> None:
         self.route = route
         self._peer = peer
@@ -55,14 +49,12 @@ class End(ABC):
         self._last: dict[int, tuple[TensorSpec, ...]] = {}  # layouts, by micro-batch
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        if work is not None:
-            self._thread = threading.Thread(target=self._guard, args=(work,), name=str(route), daemon=True)
-            self._thread.start()
+        self._thread = threading.Thread(target=self._guard, args=(work,), name=str(route), daemon=True)
+        self._thread.start()
 
     @abstractmethod
     def close(self) -> bool:
-        """End the thread, if any; where something is on its way, leave it to end with the process; tell which."""
+        """End the thread if it has nothing to do, else leave it to end with the process; tell which."""
 
     def _guard(self, work: Callable[[], None]) -> None:
         try:
@@ -77,8 +69,6 @@ class End(ABC):
             work.wait()
 
     def _raise_error(self) -> None:
-        if isinstance(self._error, Late):
-            raise self._error
         if self._error is not None:
             raise self._translate(self._error) from self._error
 

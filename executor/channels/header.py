@@ -1,6 +1,8 @@
-"""The header of a message: numbers that say what it is, so that shapes may differ and a wrong message is noticed.
+"""The header of a message: numbers that say what comes with it, or after it.
 
-A pipeline sends messages alike again and again; what is the same in their headers is worked out once.
+Its first part has a fixed size, so shapes may differ between micro-batches and steps, and a message that is not the
+expected one is noticed; gloo by itself takes a short message for a long one without a word. Messages alike are sent
+again and again, so what is the same in their headers is worked out once.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ HEADER_WORDS = ENVELOPE // 8
 """64-bit words of the first part of a header; longer ones have a second part."""
 
 _MAGIC = 0x4144415054504950
-_OWN = slice(2, 5)  # the words of one message; what is before and behind depends on its tensors alone
-_FIXED = 6  # words before the first tensor's
+_OWN = slice(2, 4)  # the words of one message; what is before and behind depends on its tensors alone
+_FIXED = 5  # words before the first tensor's
 _NOTHING = -1
 
 _CODES = {dtype: code for code, dtype in enumerate(DTYPES)}  # what travels; both ends run the same version
@@ -31,14 +33,10 @@ Words = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a header says: number of the message in its channel, micro-batch, tensors.
-
-    Beside them, how many receives its sender has posted in the channel that leads the other way.
-    """
+    """What a header says: number of the message in its channel, micro-batch, tensors."""
 
     number: int
     microbatch: int
-    posted: int
     specs: tuple[TensorSpec | None, ...]
 
 
@@ -47,11 +45,11 @@ def encode(header: Header) -> Words:
 
     Examples
     --------
-    >>> decode(encode(Header(7, 2, 0, (None,))).tolist())
-    Header(number=7, microbatch=2, posted=0, specs=(None,))
+    >>> decode(encode(Header(7, 2, (None,))).tolist())
+    Header(number=7, microbatch=2, specs=(None,))
     """
     words = _written(header.specs).copy()
-    words[_OWN] = header.number, header.microbatch, header.posted
+    words[_OWN] = header.number, header.microbatch
     return words
 
 
@@ -71,8 +69,8 @@ def missing_words(first: Sequence[int]) -> int:
 
 def decode(words: Sequence[int]) -> Header:
     """Read a header, both parts in one."""
-    number, microbatch, posted = words[_OWN]
-    return Header(number, microbatch, posted, _read(tuple(words[_OWN.stop :])))
+    total, number, microbatch = words[1 : _OWN.stop]
+    return Header(number, microbatch, _read(tuple(words[_OWN.stop : total])))
 
 
 def words_of(part: Tensor) -> list[int]:
@@ -82,7 +80,7 @@ def words_of(part: Tensor) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _written(specs: tuple[TensorSpec | None, ...]) -> Words:
-    words = [_MAGIC, 0, 0, 0, 0, len(specs)]
+    words = [_MAGIC, 0, 0, 0, len(specs)]
     for spec in specs:
         if spec is None:
             words.append(_NOTHING)

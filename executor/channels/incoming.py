@@ -52,10 +52,6 @@ class Incoming(End):
     ----------
     arrived_s
         When the message taken last had arrived, by `time.perf_counter`; 0 before the first.
-    posts
-        How many receives have been posted so far.
-    told
-        How many receives the other rank had posted in the channel that leads there, when it sent what came last.
     """
 
     def __init__(
@@ -68,7 +64,6 @@ class Incoming(End):
         self._arrived: dict[int, tuple[Message, float]] = {}
         self._late_s: Mapping[int, float] = {}
         self.arrived_s = 0.0
-        self.posts = self.told = 0
         self._coming: SimpleQueue[Posted | None] = SimpleQueue()
         super().__init__(route, peer, group, tag, ledger, self._watch)
 
@@ -139,7 +134,7 @@ class Incoming(End):
         """End the thread if nothing is expected, else leave it to end with the process; tell which."""
         self._coming.put(None)
         idle = not self._posted
-        if idle and self._thread is not None:
+        if idle:
             self._thread.join()
         return idle
 
@@ -165,7 +160,6 @@ class Incoming(End):
         except RuntimeError as error:
             self._error = error
         else:
-            self.posts += 1
             self._coming.put(Posted(microbatch, envelope, expected, tensors, works))
 
     def _watch(self) -> None:
@@ -192,7 +186,6 @@ class Incoming(End):
                 f"micro-batch {posted.microbatch} comes next; both ranks must run the same schedule"
             )
         self._number += 1
-        self.told = header.posted
         found = layout(header.specs)
         if found != posted.expected:
             self._ledger.add(-nbytes(posted.tensors))

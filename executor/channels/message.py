@@ -1,8 +1,4 @@
-"""What travels between stages: tuples of tensors of any dtype and shape, announced by a header.
-
-A header of fixed size goes ahead of the tensors, so shapes may differ between micro-batches and steps, and a message
-that is not the expected one is noticed; gloo by itself takes a short message for a long one without a word.
-"""
+"""What travels between stages: tuples of tensors of any dtype and shape, announced by a header."""
 
 from __future__ import annotations
 

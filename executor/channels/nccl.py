@@ -21,10 +21,10 @@ from ..programs.route import Route
 from .incoming import Incoming, Posted
 from .ledger import Ledger
 from .message import Message, TensorSpec
-from .outgoing import WatchedOutgoing
+from .outgoing import Outgoing
 
 
-class NcclOutgoing(WatchedOutgoing):
+class NcclOutgoing(Outgoing):
     """The sending end; untested. `send` must be called on the stream that computes the tensors."""
 
     _expects = False
@@ -36,14 +36,13 @@ class NcclOutgoing(WatchedOutgoing):
         group: dist.ProcessGroup,
         tag: int,
         ledger: Ledger,
-        window: int,
         payload: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
         self._device_group = payload
         self._device = device
         self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's
-        super().__init__(route, peer, group, tag, ledger, window)
+        super().__init__(route, peer, group, tag, ledger)
 
     def _check(self, payload: Sequence[Tensor]) -> None:
         for tensor in payload:

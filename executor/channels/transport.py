@@ -12,7 +12,7 @@ and 16 MiB 5.2 ms. A bare blocking send and receive, without header, threads and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import product
 
@@ -25,7 +25,7 @@ from .channel import TAGS
 from .incoming import Incoming
 from .ledger import Ledger
 from .message import Message
-from .outgoing import Outgoing, WatchedOutgoing
+from .outgoing import Outgoing
 
 _FOREVER = timedelta(days=1)  # gloo breaks the connection when it times out; the limits that count are ours
 
@@ -75,16 +75,14 @@ class Transport:
         for route, order in orders.items():
             if route in self._incoming:
                 self._incoming[route].begin(order, None if late_s is None else late_s.get(route))
-        for channel in self._outgoing.values():
-            channel.begin()
 
     def send(self, route: Route, microbatch: int, message: Message) -> None:
         """Send without waiting: see `Outgoing.send`."""
-        self._release()
         self._outgoing[route].send(microbatch, message)
+        self._release()
 
     def has_room(self, route: Route, capacity: int) -> bool:
-        """Tell whether fewer than `capacity` messages of a route, which must be watched, are in flight."""
+        """Tell whether fewer than `capacity` messages of a route are in flight."""
         return self._outgoing[route].has_room(capacity)
 
     def make_room(self, route: Route, capacity: int) -> None:
@@ -101,10 +99,10 @@ class Transport:
 
     def recv(self, route: Route, microbatch: int) -> Message:
         """Take a message, waiting up to the transport's time-out: see `Incoming.recv`."""
-        self._release()
         channel = self._incoming[route]
         message = channel.recv(microbatch, self._timeout_s)
         self.arrived_s = channel.arrived_s
+        self._release()
         return message
 
     def flush(self) -> None:
@@ -114,7 +112,7 @@ class Transport:
 
     def _release(self) -> None:
         for channel in self._outgoing.values():
-            channel.release(self._timeout_s)
+            channel.release()
 
     def close(self) -> None:
         """End the threads and groups. After a failure, what still waits ends with the process."""
@@ -128,7 +126,6 @@ def connect(
     crew: Crew,
     routes: Sequence[Route],
     *,
-    watched: Collection[Route] = (),
     window: int = WINDOW,
     timeout_s: float = 600.0,
     device: torch.device | None = None,
@@ -141,8 +138,6 @@ def connect(
         Which processes the routes' ranks are; each replica has channels of its own.
     routes
         The edges between stages on different ranks.
-    watched
-        The routes of which `has_room` and `make_room` are asked.
     window
         How many received messages may wait in one channel. Further ones wait at their sender.
     timeout_s
@@ -177,14 +172,11 @@ def connect(
             groups.append(payload)
             touch(payload, device)
             if me == source:
-                outgoing[route] = NcclOutgoing(route, target, group, tag, in_flight, window, payload, device)
+                outgoing[route] = NcclOutgoing(route, target, group, tag, in_flight, payload, device)
             else:
                 incoming[route] = NcclIncoming(route, source, group, tag, received, window, payload, device)
         elif me == source:
-            kind = WatchedOutgoing if route in watched else Outgoing
-            outgoing[route] = kind(route, target, group, tag, in_flight, window)
+            outgoing[route] = Outgoing(route, target, group, tag, in_flight)
         else:
             incoming[route] = Incoming(route, source, group, tag, received, window)
-    for route, channel in outgoing.items():
-        channel.back = incoming.get(route.back)
     return Transport(outgoing, incoming, received, in_flight, messages, timeout_s, groups)

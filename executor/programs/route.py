@@ -38,17 +38,5 @@ class Route:
     target: int
     direction: int = 0
 
-    @property
-    def back(self) -> Route:
-        """The edge that leads the other way, for the other kind.
-
-        Examples
-        --------
-        >>> print(Route("F", 0, 1, 0, 1).back)
-        B 1->0 (rank 1 to rank 0)
-        """
-        kind: Literal["F", "B"] = "B" if self.kind == "F" else "F"
-        return Route(kind, self.receiver, self.sender, self.target, self.source, self.direction)
-
     def __str__(self) -> str:
         return f"{self.kind} {self.sender}->{self.receiver} (rank {self.source} to rank {self.target})"

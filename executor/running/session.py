@@ -85,7 +85,7 @@ class Session:
         self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
         self._timeout_s = timeout_s
-        self._transport = connect(crew, program.routes, watched=program.windows, timeout_s=timeout_s, device=device)
+        self._transport = connect(crew, program.routes, timeout_s=timeout_s, device=device)
         self._account = Account(plan.problem, program.sizes, crew.rank, runners, self._transport.messages, memory)
         self._steps = 0
         self._report: StepReport | None = None

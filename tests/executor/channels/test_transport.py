@@ -61,16 +61,6 @@ def test_a_sender_waits_for_room() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_sender_that_nobody_asks_for_room_lets_go_of_what_is_surely_received() -> None:
-    held, _ = launch(messages.hear_of_room, 2, None)
-    steps = [[2 * size / messages.SIZE for size in held[:5]], [2 * size / messages.SIZE for size in held[5:]]]
-    for first, *others in steps:
-        assert first == 3  # the window lets one go
-        # Each answer tells of one more at least, which is seen at the next call.
-        assert all(size <= most for size, most in zip(others, [3, 2, 1, 0], strict=True))
-
-
-@pytest.mark.timeout(60)
 def test_all_ranks_may_send_first_in_both_directions() -> None:
     # Rank r hears from both neighbours in the ring: the sum of 10 × rank + j over these and three messages.
     expected = tuple(sum(10.0 * s + j for s in {0, 1, 2} - {r} for j in range(3)) for r in range(3))
@@ -139,14 +129,9 @@ tensors = st.builds(
 )
 
 
-counts = st.integers(0, 1 << 40)
-
-
-@given(counts, st.integers(0, 1 << 20), counts, st.lists(st.none() | tensors, max_size=30))
-def test_a_header_says_what_was_put_into_it(
-    number: int, microbatch: int, posted: int, parts: list[Tensor | None]
-) -> None:
-    header = Header(number, microbatch, posted, specs_of(tuple(parts)))
+@given(st.integers(0, 1 << 40), st.integers(0, 1 << 20), st.lists(st.none() | tensors, max_size=30))
+def test_a_header_says_what_was_put_into_it(number: int, microbatch: int, parts: list[Tensor | None]) -> None:
+    header = Header(number, microbatch, specs_of(tuple(parts)))
     words = encode(header).tolist()
     assert missing_words(words[:HEADER_WORDS]) == len(words) - HEADER_WORDS
     assert decode(words) == header
