@@ -92,8 +92,9 @@ class _Pass:
         self.slack = slack
         self.rows: list[list[Op]] = [[] for _ in range(ranks)]
         self.clock, self.held, self.idle = [0] * ranks, [0] * ranks, [0] * ranks
-        self.count = [{(kind, turn): 0 for kind in means.ticks for turn in (0, 1)} for _ in range(ranks)]
-        self.end: dict[tuple[Kind, int, int, int], int] = {}
+        self.ends: dict[Kind, tuple[list[list[int]], list[list[int]]]] = {
+            kind: ([[] for _ in range(ranks)], [[] for _ in range(ranks)]) for kind in means.ticks
+        }
         self.waiting: list[deque[int]] = [deque() for _ in range(ranks)]
         self._warm_up()
         for _ in range(2 * means.microbatches):
@@ -104,7 +105,7 @@ class _Pass:
                 self._weight(rank)
 
     def _run(self, kind: Kind, turn: int, rank: int) -> None:
-        number = self.count[rank][kind, turn]
+        ends = self.ends[kind][turn][rank]
         start = self.clock[rank]
         there = self._arrival(kind, turn, rank)
         if there is not None and there > start:
@@ -112,28 +113,33 @@ class _Pass:
                 self.idle[rank] += there - start
             start = there
         first = (turn == 0) == (kind is Kind.F)
-        self.rows[rank].append(Op(rank if first else 2 * self.means.ranks - 1 - rank, kind, number))
-        self.clock[rank] = self.end[kind, turn, rank, number] = start + self.means.ticks[kind]
+        self.rows[rank].append(Op(rank if first else 2 * self.means.ranks - 1 - rank, kind, len(ends)))
+        self.clock[rank] = start + self.means.ticks[kind]
         self.held[rank] += self.means.bytes[kind]
-        self.count[rank][kind, turn] += 1
+        ends.append(self.clock[rank])
         if kind is Kind.I:
             self.waiting[rank].append(turn)
 
     def _weight(self, rank: int) -> None:
         self._run(Kind.W, self.waiting[rank].popleft(), rank)
 
+    def _count(self, kind: Kind, turn: int, rank: int) -> int:
+        """How many micro-batches have run."""
+        return len(self.ends[kind][turn][rank])
+
     def _ready(self, kind: Kind, turn: int, rank: int) -> bool:
         """Whether the neighbour that the rank's next op of this sort waits for has run."""
         neighbour = rank - 1 if turn == 0 else rank + 1
         at_end = not 0 <= neighbour < self.means.ranks
-        return at_end or (kind, turn, neighbour, self.count[rank][kind, turn]) in self.end
+        return at_end or self._count(kind, turn, neighbour) > self._count(kind, turn, rank)
 
     def _arrival(self, kind: Kind, turn: int, rank: int) -> int | None:
         """When its message is there; None where it waits for none."""
         neighbour = rank - 1 if turn == 0 else rank + 1
         if kind is Kind.W or not 0 <= neighbour < self.means.ranks:
             return None
-        return self.end[kind, turn, neighbour, self.count[rank][kind, turn]] + self.means.message
+        ends = self.ends[kind][turn]
+        return ends[neighbour][len(ends[rank])] + self.means.message
 
     def _warm_up(self) -> None:
         means = self.means
@@ -146,31 +152,30 @@ class _Pass:
                 there is not None
                 and self.held[rank] + means.bytes[Kind.F] * (2 + 2 * rank) <= means.room
                 and self.clock[rank] + means.ticks[Kind.F] <= there
-                and self.count[0][Kind.F, 0] < whole
+                and self._count(Kind.F, 0, 0) < whole
             ):
                 for before in range(rank + 1):
                     self._run(Kind.F, 0, before)
             self._run(Kind.F, 1, rank)
         turn = 0
         for rank in range(1, ranks):
-            ours, theirs = self.count[rank], self.count[rank - 1]
             while (
-                ours[Kind.F, 0] + ours[Kind.F, 1] < theirs[Kind.F, 0] + theirs[Kind.F, 1]
-                or ours[Kind.F, 1] <= theirs[Kind.F, 1] < whole
+                sum(self._count(Kind.F, each, rank) - self._count(Kind.F, each, rank - 1) for each in (0, 1)) < 0
+                or self._count(Kind.F, 1, rank) <= self._count(Kind.F, 1, rank - 1) < whole
             ):
                 for behind in reversed(range(rank, ranks)):
-                    if self.count[behind][Kind.F, turn] < whole:
+                    if self._count(Kind.F, turn, behind) < whole:
                         self._run(Kind.F, turn, behind)
                 turn = 1 - turn
 
     def _backwards(self) -> None:
         first: list[int] = []
         second: list[int] = []
-        for rank, count in enumerate(self.count):
+        for rank in range(self.means.ranks):
             while self.waiting[rank] and self.held[rank] + self.means.bytes[Kind.I] > self.means.room:
                 self._weight(rank)
-            passed = count[Kind.I, 1] < count[Kind.I, 0]
-            done = count[Kind.I, 0] >= self.means.microbatches
+            passed = self._count(Kind.I, 1, rank) < self._count(Kind.I, 0, rank)
+            done = self._count(Kind.I, 0, rank) >= self.means.microbatches
             (second if passed and (done or self._ready(Kind.I, 1, rank)) else first).append(rank)
         for turn, rank in [(1, rank) for rank in reversed(second)] + [(0, rank) for rank in first]:
             self._fill(Kind.I, turn, rank, turn == 1 or self.before_backward)
@@ -178,12 +183,13 @@ class _Pass:
 
     def _forwards(self) -> None:
         whole = self.means.microbatches
-        for rank, count in enumerate(self.count):
-            if count[Kind.F, 1] >= whole:
+        for rank in range(self.means.ranks):
+            first, second = (self._count(Kind.F, turn, rank) for turn in (0, 1))
+            if second >= whole:
                 continue
-            if count[Kind.F, 1] < count[Kind.F, 0] and self._ready(Kind.F, 1, rank):
+            if second < first and self._ready(Kind.F, 1, rank):
                 turn = 1
-            elif count[Kind.F, 0] < whole and self._ready(Kind.F, 0, rank):
+            elif first < whole and self._ready(Kind.F, 0, rank):
                 turn = 0
             else:
                 continue
