@@ -11,7 +11,7 @@ the inputs and output gradients of its matrices remain, which are as many: I fre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from adaptpipe.solver import InputError, Measurement, Part, Profile
@@ -61,6 +61,7 @@ def layers(
         runs their F again, which is the `transient` of a fused backward.
     expert_imbalance
         Standard deviation, over the mean, of how often an expert is chosen; counts where `ep` is above 1: `busiest`.
+        Its mean is in the seconds, its spread from one micro-batch to the next is the parts' `uneven`.
     recipe
         Bytes of numbers.
     calibration
@@ -91,13 +92,17 @@ def layers(
     """
     degrees = Degrees(tp, dp, ep, zero)
     _check(model, sequence, sizes, degrees, recompute)
-    busy = 1.0
-    if model.experts is not None:
-        busy, _ = busiest(model.experts.count, ep, expert_imbalance)
+    busy, spread = (1.0, 0.0) if model.experts is None else busiest(model.experts.count, ep, expert_imbalance)
     found = structure(model, sequence, split_layers=split_layers)
     device = device if calibration is None else calibration.applied(device)
     pricing = _Pricing(
-        device, degrees, recompute, recipe, busy, calibration or Calibration(device.achieved, device.op_s)
+        device,
+        degrees,
+        recompute,
+        recipe,
+        busy,
+        spread / busy,
+        calibration or Calibration(device.achieved, device.op_s),
     )
     parts = tuple(pricing.part(layer, sorted(set(sizes))) for layer in found)
     name = device.name if tp == 1 else f"{tp} × {device.name}"
@@ -162,6 +167,7 @@ class _Pricing:
     recompute: Recompute
     recipe: Recipe
     busy: float
+    spread: float
     calibration: Calibration
 
     def part(self, layer: Layer, sizes: Sequence[int]) -> Part:
@@ -179,7 +185,22 @@ class _Pricing:
             unit_work=work,
             kind=layer.kind,
             parameters=layer.parameters,
+            uneven=self.uneven(layer),
         )
+
+    def uneven(self, layer: Layer) -> float:
+        """Standard deviation over the mean of the layer's time, by products of experts that are met unevenly."""
+        experts = tuple(matrix for matrix in layer.matrices if matrix.copies > 1)
+        if not experts or not self.spread:
+            return 0.0
+        whole, rest = (
+            sum(
+                work.seconds(self.device)
+                for work in work_of(each, 1, self.recipe, self.device, self.degrees, self.busy)
+            )
+            for each in (layer, replace(layer, matrices=tuple(m for m in layer.matrices if m.copies == 1)))
+        )
+        return self.spread * (1 - rest / whole)
 
     def static(self, parameters: int, experts: int) -> int:
         """Bytes of weights, gradients and optimizer state on one device."""

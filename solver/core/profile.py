@@ -100,6 +100,9 @@ class Part:
     scatter
         Where several equal layers were measured and share their figures: how far the time of one of them, all its ops
         together, lies from the others' median at most, relative to that.
+    uneven
+        Standard deviation, over the mean, of its times from one micro-batch to the next, where these depend on what is
+        in it, as with experts.
     """
 
     name: str
@@ -110,6 +113,7 @@ class Part:
     kind: str = ""
     parameters: int = 0
     scatter: float = 0.0
+    uneven: float = 0.0
 
     @property
     def range_s(self) -> float:

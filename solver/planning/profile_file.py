@@ -52,6 +52,7 @@ class KindSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deferred: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
     unit_work: Annotated[tuple[Annotated[int, msgspec.Meta(ge=1)], ...], msgspec.Meta(min_length=1)] = (1,)
     scatter: Share = 0.0
+    uneven: Share = 0.0
 
 
 class LengthSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,6 +216,7 @@ def _as_spec(sequence: int, profile: Profile) -> LengthSpec:
             part.deferred,
             part.unit_work,
             part.scatter,
+            part.uneven,
         )
         for part in numbers
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adaptpipe.models.clusters.device import DEVICES
-from adaptpipe.models.costs import SINGLE, Architecture, layers, parameters, preset, sample_flops
+from adaptpipe.models.costs import SINGLE, Architecture, busiest, layers, parameters, preset, sample_flops
 from adaptpipe.models.costs.structure import structure
 from adaptpipe.solver import InputError, Measurement, Part
 
@@ -196,6 +196,16 @@ def test_uneven_experts_cost_time_in_all_ops() -> None:
     product = 2 * 4096 * 2 * 3 * 4096 * 14336 / (989e12 * 0.55)
     for field in ("forward_s", "backward_input_s", "backward_weight_s"):
         assert getattr(uneven, field) - getattr(even, field) == pytest.approx((busy - 1) * product, rel=0.05)
+
+
+def test_uneven_experts_are_noise_too() -> None:
+    mixed, _ = layers(preset("mixtral-8x7b"), H100, sequence=4096, sizes=(1,), dp=8, ep=8, expert_imbalance=0.3)
+    _, spread = busiest(8, 8, 0.3)
+    assert [part.uneven for part in mixed.parts if part.kind != "block"] == [0.0, 0.0]
+    assert 0.5 * spread < mixed.parts[1].uneven < spread  # attention, norms and exchange are even
+    for keys in ({"dp": 8, "ep": 8, "expert_imbalance": 0.0}, {"dp": 8}):
+        profile, _ = layers(preset("mixtral-8x7b"), H100, sequence=4096, sizes=(1,), **keys)
+        assert {part.uneven for part in profile.parts} == {0.0}
 
 
 @pytest.mark.parametrize(

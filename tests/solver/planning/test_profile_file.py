@@ -23,7 +23,7 @@ def measured(size: int) -> Measurement:
     )  # fmt: skip
 
 
-BLOCK = Part("block 0", 700, (measured(1), measured(3)), 0.9, (1, 3), "block", 44, 0.05)
+BLOCK = Part("block 0", 700, (measured(1), measured(3)), 0.9, (1, 3), "block", 44, 0.05, 0.02)
 FIRST = Part("embedding", 70, (Measurement(1, 0.0, 0.0, 0.0, 1e-7, 0, 0, 8),), kind="embedding", parameters=3)
 PARTS = (FIRST, *(replace(BLOCK, name=f"block {n}") for n in range(3)), replace(FIRST, name="head", kind="head"))
 PROFILE = Profile("a processor", PARTS, 0.0, op_s=1e-5)

@@ -123,6 +123,28 @@ def test_times_are_right_in_the_mean_and_off_by_the_error(source: Source, share:
     assert float(np.std(times)) == pytest.approx(0.2 * share, rel=0.15)
 
 
+def uneven(workload: Workload, layer: int, sigma: float) -> Workload:
+    parts = list(workload.profile.parts)
+    parts[layer] = replace(parts[layer], uneven=sigma)
+    return replace(workload, profile=replace(workload.profile, parts=tuple(parts)))
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_what_is_in_a_micro_batch_lengthens_an_uneven_layer_and_no_other(size: int) -> None:
+    """Two layers on one rank, a third of the time in the uneven one; beside an error of ranks next to nothing."""
+    workload = uneven(made([(5000, 5000, 10_000, 1, 1, 1), (2000, 3000, 5000, 1, 1, 1)], 1, 4, (size,)), 1, 0.3)
+    today = next(each for each in todays(workload) if each.method == "1F1B")
+    draws = [Draw.of(workload, 3, number) for number in range(400)]
+    for draw in draws[:3]:
+        normal = draw.uneven[0].reshape(-1, size).sum(1) / math.sqrt(size)
+        expected = size * (20_000 * 4 / size + 10_000 * np.exp(0.3 * normal - 0.045).sum())
+        assert value(workload, today, draw, "rank", 1e-9) == pytest.approx(expected, rel=1e-4)
+        assert value(workload, today, draw, "rank", 0.0) == pytest.approx(120_000)
+    times = [value(workload, today, draw, "rank", 1e-9) / 120_000 for draw in draws]
+    assert float(np.std(times)) == pytest.approx(0.3 / 3 / math.sqrt(4 / size), rel=0.15)
+    assert float(np.mean(times)) == pytest.approx(1, abs=0.02)
+
+
 def compared(workload: Workload) -> tuple[Plan, Today]:
     fitting = [each for each in todays(workload) if each.fits]
     base = next(each for each in fitting if each.method == "1F1B")
