@@ -15,11 +15,12 @@ import numpy as np
 from ..core.fit import exact
 from ..core.schedule import Array
 from .every_plan import few, least_of_all
-from .packing import Items, items
+from .packing import items
+from .packing_kernel import FORWARD, HELD, packs
 from .stage_table import FAR, StageTable
 from .workload import PER_TICK, Workload
 
-RESOLUTION = 100_000
+RESOLUTION = 20_000
 """The last steps of the search for the bound are left out: it may be lower than what is proven by one part in this."""
 
 MOST_FILLS = 3000
@@ -28,6 +29,9 @@ MOST_FILLS = 3000
 
 SECONDS = 5.0
 """Time to look at every plan, where there are few."""
+
+EXTRAS = 6
+"""Layers that first runs hold beyond one each are counted up to one less than this."""
 
 
 @lru_cache(maxsize=32)
@@ -52,7 +56,7 @@ def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
     >>> layers = [Part("", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 0, 0, 0),)) for _ in range(5)]
     >>> workload = Workload("", Profile("", tuple(layers), 0.0), uniform_cluster("", 2, None, 0.0, 1e9), 8, (1,))
     >>> lower_bound(workload)
-    75000
+    72000
     """
     bounds = [division_bound(workload, division) for division in workload.divisions]
     best = min((bound for bound in bounds if bound is not None), default=0)
@@ -107,17 +111,17 @@ class _Layers:
         """F of each layer for the cheapest micro-batch, shape (L,)."""
         return np.asarray(np.min([self.workload.prices(size).forward for size in self.table.sizes], axis=0))
 
-    def head(self, speeds: Sequence[float]) -> int:
+    def head(self, speeds: Sequence[float], layers: int | None = None) -> int:
         """Ticks before which a rank cannot start if ranks of these speeds hold layers before its first one.
 
         Each of them holds a layer before it at least, and the micro-batch passes on between them. All layers before it
         cost what they do at the highest of these speeds, and each rank adds what a layer costs more at its own: the
-        slowest one for the cheapest layer of all.
+        slowest one for the cheapest layer of all. `layers` are before it; None: as few as there can be.
         """
         if not speeds:
             return 0
         top = exact(max(speeds))
-        time = (int(self.forward[: len(speeds)].sum()) + self.op * len(speeds)) / top
+        time = (int(self.forward[: layers or len(speeds)].sum()) + self.op * len(speeds)) / top
         slower = sorted((1 / exact(speed) - 1 / top for speed in speeds), reverse=True)
         time += sum(more * (int(least) + self.op) for more, least in zip(slower, sorted(self.forward), strict=False))
         return ceil(time / PER_TICK) + len(speeds) * self.hop
@@ -155,50 +159,91 @@ class _Layers:
         return floor(held / room * (1 - 1e-9)) if room > 0 else 0  # not above it by what floats lose
 
     def packed(self) -> int | None:
-        """The least time in which all layers find a rank, whole: a rank that starts k-th starts no sooner than k layers
-        and messages allow, and holds one micro-batch of its layers at least. None where there is none."""
-        if prod(n + 1 for n in self.classes[1]) > MOST_FILLS:
+        """The least time in which all layers find a rank, whole. None where not even memory has room for them.
+
+        A rank starts no sooner than the ranks whose first layers come before its own let it. Before its first backward
+        it runs F's only, as many as its memory holds. Where its first run is not all it has, it has a stage more.
+        """
+        kinds, bins = self.classes
+        if prod(n + 1 for n in bins) > MOST_FILLS:
             return 0
-        found = items(np.stack([self.work, self.need], axis=1))
+        columns, batch = self.columns
+        found = items(columns)
+        ends = found.type_of(columns[0]), found.type_of(columns[-1], alone=True)
+        order = np.argsort(-(self.op - found.weight[:, FORWARD]) / np.maximum(1e-9, found.weight[:, HELD]))
+        limits = np.array([limit for _, limit in kinds], dtype=np.int64)
+
+        def fits(time: int) -> bool:
+            free = [[[self._left(time - head, speed) for speed, _ in kinds] for head in row] for row in self.heads]
+            late = [[self._left(time - at, speed) for at in self.first_backward] for speed, _ in kinds]
+            return bool(
+                packs(
+                    found.weight, found.count, order, np.array(bins), np.array(free), np.array(late), limits, *ends,
+                    batch, self.op, self.ops,
+                )
+            )  # fmt: skip
+
         high = max(0, self.area())
-        if not self._fits(found, FAR):
+        if not fits(FAR):
             return None
         low, width = high - 1, 1
-        while not self._fits(found, high):
+        while not fits(high):
             low, high, width = high, high + width, 2 * width
         while high - low > max(1, low // RESOLUTION):
             middle = (low + high) // 2
-            if self._fits(found, middle):
+            if fits(middle):
                 high = middle
             else:
                 low = middle
         return low + 1
 
+    @staticmethod
+    def _left(time: int, speed: float) -> int:
+        """Nanoseconds at speed 1 in a time at a speed."""
+        return min(FAR, int(time * PER_TICK * exact(speed) // 1))
+
     @cached_property
-    def need(self) -> Array:
-        """Bytes of each layer that its rank holds at least, shape (L,)."""
-        total = self.workload.static + self.workload.prices(self.table.largest).activation
+    def columns(self) -> tuple[Array, int]:
+        """What a layer takes of time and memory, shape (L, 5), see `packing_kernel.WORK`; and how many items of the
+        smallest micro-batch's bytes the batch is. An item takes the most time for its bytes of any micro-batch."""
+        static = self.workload.static.copy()
         for tie in self.workload.ties:
-            total[tie.layers[1]] -= tie.static
-        return total
-
-    def _fits(self, found: Items, time: int) -> bool:
-        kinds, bins = self.classes
-        room = [
-            [((time - head) * PER_TICK * exact(speed) - self.ops, limit) for speed, limit in kinds]
-            for head in self.heads
-        ]
-        return found.fit(np.array([[[min(FAR, int(x // 1)) for x in each] for each in row] for row in room]), bins)
+            static[tie.layers[1]] -= tie.static
+        prices = {size: self.workload.prices(size) for size in self.table.sizes}
+        need = static + prices[self.table.largest].activation
+        held = np.min([each.activation for each in prices.values()], axis=0)
+        forward = np.max([each.forward for each in prices.values()], axis=0)
+        batch = len(self.table.division)
+        for layer in np.flatnonzero(held):
+            least = int(held[layer])
+            rates = [
+                Fraction(int(each.forward[layer]) + self.op, int(each.activation[layer])) for each in prices.values()
+            ]
+            forward[layer] = ceil(max(rates) * least) - self.op
+            total = sum(n * int(prices[size].activation[layer]) for size, n in self.table.sizes.items())
+            batch = max(batch, -(-total // least))
+        return np.stack([self.work, need, -forward, held, static], axis=1), batch
 
     @cached_property
-    def heads(self) -> tuple[int, ...]:
-        """Earliest start of a rank after ranks of each class, by their numbers, the first class counting fastest."""
+    def heads(self) -> tuple[tuple[int, ...], ...]:
+        """Earliest start of a rank after ranks of each class, by their numbers, the first class counting fastest; and
+        by how many layers more than one each their first runs hold."""
         kinds, bins = self.classes
         found = []
         for used in product(*(range(n + 1) for n in reversed(bins))):
             before = [kind[0] for kind, n in zip(kinds, reversed(used), strict=True) for _ in range(n)]
-            found.append(self.head(before))
+            found.append(tuple(self.head(before, len(before) + extra) for extra in range(EXTRAS)))
         return tuple(found)
+
+    @cached_property
+    def first_backward(self) -> tuple[int, int]:
+        """Earliest moment of a backward of a rank that holds the last layer, and of one that does not: the way of a
+        micro-batch through all ranks, and back through the last layer."""
+        ranks, top = self.workload.ranks, PER_TICK * exact(self.table.speeds[-1])
+        there = ceil((int(self.forward.sum()) + self.op * ranks) / top) + (ranks - 1) * self.hop
+        prices = [self.workload.prices(size) for size in self.table.sizes]
+        back = min(int(min(each.backward_input[-1], each.backward[-1])) for each in prices)
+        return there, there + ceil((back + self.op) / top) + self.hop
 
     @cached_property
     def classes(self) -> tuple[tuple[tuple[float, int], ...], tuple[int, ...]]:

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.schedule import Array
-from .packing_kernel import packs
 
-MOST_STATES = 2000
+MOST_STATES = 500
 """Types are merged until there are no more numbers of placed items than this."""
 
 
@@ -21,41 +20,38 @@ class Items:
     Parameters
     ----------
     weight
-        Of an item of each type in each resource, shape (K, R).
+        Of an item of each type in each column, shape (K, R).
     count
         Items of each type, shape (K,).
-    merged
-        Whether types were merged: items then weigh no more than they did, and what packs may not pack in truth.
     """
 
     weight: Array
     count: Array
-    merged: bool
 
-    def fit(self, room: Array, bins: Sequence[int]) -> bool:
-        """Whether all find a place in bins with this room; see `packing_kernel.packs`."""
-        return bool(packs(self.weight, self.count, np.asarray(room, dtype=np.int64), np.array(bins, dtype=np.int64)))
+    def type_of(self, weight: Array, *, alone: bool = False) -> int:
+        """The type of an item, `alone` where it is the only one of it; -1 where it was merged with others."""
+        found = np.flatnonzero((self.weight == weight).all(axis=1) & ((self.count == 1) | (not alone)))
+        return int(found[0]) if len(found) else -1
 
 
 def items(weight: Array, most_states: int = MOST_STATES) -> Items:
-    """Items by type, from the weight of each in each resource, shape (L, R).
+    """Items by type, from the columns of each, shape (L, R).
 
-    Where there are too many types, those are merged that lose least by it, in parts of the sum of each resource: a
-    merged type weighs what the lighter one does.
+    Where there are too many types, those are merged that lose least by it, in parts of the sum of each column: a merged
+    type has the least value of each column, so that it takes no more of anything than any item did.
 
     Examples
     --------
     >>> found = items(np.array([[1], [5], [5], [5], [9]]))
-    >>> found.weight.tolist(), found.count.tolist(), found.merged
-    ([[5], [1], [9]], [3, 1, 1], False)
+    >>> found.weight.tolist(), found.count.tolist(), found.type_of(np.array([9]))
+    ([[5], [1], [9]], [3, 1, 1], 2)
+    >>> items(np.array([[1], [5], [5], [6], [9]]), most_states=4).weight.tolist()
+    [[5], [1], [9]]
     """
     kinds, numbers = np.unique(np.asarray(weight, dtype=np.int64), axis=0, return_counts=True)
     types = [(row.copy(), int(n)) for row, n in zip(kinds, numbers, strict=True)]
-    scale = 1.0 / np.maximum(1, np.asarray(weight, dtype=np.float64).sum(axis=0))
-    merged = False
+    scale = 1.0 / np.maximum(1, np.abs(np.asarray(weight, dtype=np.float64)).sum(axis=0))
     while _states([n for _, n in types]) > most_states:
-        merged = True
-        types.sort(key=lambda kind: tuple(kind[0]))
         best = None
         for i in range(len(types)):
             for j in range(i + 1, len(types)):
@@ -68,7 +64,7 @@ def items(weight: Array, most_states: int = MOST_STATES) -> Items:
         types[i] = (low, types[i][1] + types[j][1])
         del types[j]
     types.sort(key=lambda kind: -kind[1])
-    return Items(np.array([row for row, _ in types]), np.array([n for _, n in types], dtype=np.int64), merged)
+    return Items(np.array([row for row, _ in types]), np.array([n for _, n in types], dtype=np.int64))
 
 
 def _states(counts: Sequence[int]) -> int:

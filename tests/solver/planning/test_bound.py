@@ -56,3 +56,20 @@ def test_layers_stay_whole() -> None:
 def test_ranks_start_one_after_another() -> None:
     work = workload([BLOCK] * 8, 4, 10, latency=5.0)
     assert lower_bound(work) >= 10 * 2 * 6 + 3 * (2 + 5)
+
+
+def test_a_rank_waits_for_its_first_backward_once_its_memory_is_full() -> None:
+    """Memory for two micro-batches: each rank runs two F's, then waits for the way of the first there and back."""
+    layers = [(10.0, 10.0, 10.0, 1, 1, 0), *[(10.0, 10.0, 10.0, 1, 1, 0)] * 2, (10.0, 20.0, 10.0, 1, 1, 0)]
+    free, tight = workload(layers, 4, 10), workload(layers, 4, 10, memory=[2] * 4)
+    # The last layer's rank works for 400 ticks. It starts after the first layer; or waits for 40 there, less two F's.
+    assert lower_bound(free) == 10 + 400
+    assert lower_bound(tight) == 40 - 20 + 400
+
+
+def test_a_rank_of_two_stages_pays_for_both() -> None:
+    """8 layers on 4 ranks: a second rank that starts after one layer has two stages, or starts after two."""
+    op = 1.0
+    work = workload([BLOCK] * 8, 4, 10, op=op)
+    one = 10 * (2 * 6 + 2 * op)
+    assert lower_bound(work) > one + 3 * (2 + op)

@@ -7,7 +7,7 @@ import time
 import pytest
 from hypothesis import given, settings
 
-from adaptpipe.solver.planning.bound import lower_bound
+from adaptpipe.solver.planning.bound import division_bound, lower_bound
 from adaptpipe.solver.planning.every_plan import few, least_of_all
 from adaptpipe.solver.planning.need import why_not
 from adaptpipe.solver.planning.workload import Workload
@@ -35,6 +35,8 @@ def test_the_bound_is_the_optimum_of_every_plan(work: Workload) -> None:
     if best is not None:
         assert least_of_all(work, time.monotonic() + 60) == (best, True)
         assert lower_bound(work, seconds=60) == best
+        bounds = [division_bound(work, division) for division in work.divisions]
+        assert min(bound for bound in bounds if bound is not None) <= best
 
 
 @settings(max_examples=15)
