@@ -10,7 +10,7 @@ from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
 from .bound import lower_bound
 from .plan import Plan
-from .robust import ERRORS, Robustness, ranked, robustness
+from .robust import ERRORS, Gain, Robustness, ranked, robustness
 from .search import search
 from .today import Today, capped, rivals, todays
 from .workload import Workload
@@ -90,6 +90,17 @@ class Answer:
         """The best of today's schedules; None where none fits."""
         first = next(iter(self.todays), None)
         return first if first is not None and first.fits else None
+
+    @property
+    def judged(self) -> Gain | None:
+        """The gain that the recommendation rests on; None where there is none."""
+        robust = self.robustness
+        return None if robust is None else robust.gain(JUDGED, "all", "fixed" if robust.reason else "adaptive")
+
+    @property
+    def instead(self) -> Today | None:
+        """Of today's schedules the one that does best where costs are wrong: to be run where the gain does not last."""
+        return self.base if self.judged is None else rivals(self.todays, RIVALS)[self.judged.rival]
 
     @property
     def gain(self) -> float | None:

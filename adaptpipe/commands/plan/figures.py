@@ -33,6 +33,7 @@ def row(subject: Subject, answer: Answer) -> dict[str, object]:
         "recommended": answer.recommended,
         "nothing_to_gain": answer.nothing_to_gain,
         "baseline": None if answer.base is None else today_row(answer.base),
+        "instead": None if answer.recommended or answer.instead is None else today_row(answer.instead),
         "equal_memory": None if answer.equal is None else schedule_row(answer.equal.timeline, answer.equal.split),
         **schedule_row(timeline, plan.split),
         "memory_kinds": [asdict(each) for each in holdings(timeline)],

@@ -101,24 +101,22 @@ def _verdict(answer: Answer) -> list[tuple[str, str]]:
             ("nothing to gain", f"today's best is within {more:.2%} of the bound (below {NEAR:.0%}): keep what you run")
         )
     verdict = _why(answer)
-    if answer.recommended:
+    if answer.recommended or answer.instead is None:
         return [*rows, ("recommended", f"yes: {verdict}")]
-    return [*rows, ("recommended", f"no: {verdict}"), ("instead", f"run {_recipe(base)}")]
+    return [*rows, ("recommended", f"no: {verdict}"), ("instead", f"run {_recipe(answer.instead)}")]
 
 
 def _why(answer: Answer) -> str:
     """What the recommendation rests on."""
-    robust = answer.robustness
     if not answer.gain:
         return "nothing faster was found"
-    if robust is None:
+    gain, rival = answer.judged, answer.instead
+    if gain is None or rival is None:
         return "interrupted before it was judged"
-    execution: Execution = "fixed" if robust.reason else "adaptive"
-    gain = robust.gain(JUDGED, "all", execution)
     low, high = gain.interval
     return (
-        f"with costs {JUDGED:.0%} off it gains {gain.mean:.2%} on average (95 % confidence {low:.2%} to {high:.2%}), "
-        f"{WHO_RUNS[execution]}"
+        f"with costs {JUDGED:.0%} off it gains {gain.mean:.2%} on average (95 % confidence {low:.2%} to {high:.2%}) "
+        f"over {rival.name}, {WHO_RUNS[gain.execution]}"
     )
 
 
@@ -211,7 +209,7 @@ def _robustness(answer: Answer) -> None:
     robust = answer.robustness
     if robust is None:
         return
-    print("\ngain over today's best where costs are wrong: mean over random errors, and the 5th to 95th percentile")
+    print("\ngain where costs are wrong, over the one of today's that does best then: mean, 5th to 95th percentile")
     found: dict[tuple[float, str], dict[str, Gain]] = {}
     for gain in robust.gains:
         if gain.source == "all" or gain.error == JUDGED:  # at no error all sources are the same

@@ -24,12 +24,12 @@ from .tiny import write_instance
 
 KEYS = {
     "name", "status", "makespan", "unit", "bound", "gap", "gain", "gain_equal_memory", "recommended", "nothing_to_gain",
-    "baseline", "equal_memory", "placement", "placement_name", "split", "microbatch_sizes", "memory", "bubble",
-    "memory_kinds", "memory_limit", "todays", "robustness", "parameters", "step_s", "tokens_per_s", "samples_per_s",
-    "mfu", "method", "interrupted", "time_s",
+    "baseline", "instead", "equal_memory", "placement", "placement_name", "split", "microbatch_sizes", "memory",
+    "bubble", "memory_kinds", "memory_limit", "todays", "robustness", "parameters", "step_s", "tokens_per_s",
+    "samples_per_s", "mfu", "method", "interrupted", "time_s",
 }  # fmt: skip
 
-GEMMA = ("--model", "gemma2-9b", "--cluster", "h100x8")
+GEMMA = ("--model", "gemma2-9b", "--cluster", "h100x8", "--microbatch-sizes", "1")
 
 
 def at_once(workload: Workload, **_: Any) -> Answer:
@@ -176,7 +176,7 @@ def test_an_old_line_is_shown(tmp_path: Path) -> None:
         ((*GEMMA, "--shard", "1/2"), "--shard: is for the cases of --what-if; add that, or leave it out"),
         ((*GEMMA, "ranks=2"), "ranks=2: is for --what-if or --merge; add one of them, or leave it out"),
         ((*GEMMA, "--what-if", "ranks=2", "--shard", "1/2"), "--shard: write its cases with -o FILE.jsonl"),
-        ((*GEMMA, "--microbatch-sizes", "x"), "--microbatch-sizes x: must be whole numbers from 1"),
+        ((*GEMMA[:4], "--microbatch-sizes", "x"), "--microbatch-sizes x: must be whole numbers from 1"),
         ((*GEMMA, "-o", "/dev/null/x"), "/dev/null/x: cannot be made: Not a directory; a file's name ends in .json"),
         (("--model", "gemma-9b", "--cluster", "h100x8"), "did you mean gemma2-9b"),
         (("--model", "gemma2-9b", "--cluster", "h10x8"), "device 'h10': unknown; did you mean h100?"),
