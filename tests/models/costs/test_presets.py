@@ -12,7 +12,8 @@ from adaptpipe.models.costs.structure import structure
 from adaptpipe.solver import InputError
 
 # Numbers in the checkpoints' safetensors files, as the Hugging Face hub shows them for meta-llama/Llama-2-7b-hf and so
-# on (`safetensors.total` of its API; for the larger ones model.safetensors.index.json's total_size over 2 bytes).
+# on (`safetensors.total` of its API; for the larger ones model.safetensors.index.json's total_size over 2 bytes). Those
+# of Qwen3 0.6B and 1.7B hold the tied matrix twice (751,632,384 and 2,031,739,904 numbers); it is one parameter.
 CHECKPOINTS = {
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
