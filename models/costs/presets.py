@@ -202,7 +202,7 @@ _OTHER_NAMES = {
 
 
 def preset(name: str) -> Architecture:
-    """A model by name, without regard to case.
+    """A model by name, without regard to case, hyphens and whose it is.
 
     Raises
     ------
@@ -211,15 +211,19 @@ def preset(name: str) -> Architecture:
 
     Examples
     --------
-    >>> preset("Llama3-8B").kv_heads
-    8
+    >>> preset("Llama3-8B").kv_heads, preset("meta-llama/Llama-3.1-8B").kv_heads
+    (8, 8)
     """
-    key = name.lower()
-    key = _OTHER_NAMES.get(key, key)
-    if key not in PRESETS:
-        close = get_close_matches(key, [*PRESETS, *_OTHER_NAMES], 1)
+    known = {_plain(key): key for key in PRESETS} | {_plain(other): key for other, key in _OTHER_NAMES.items()}
+    key = known.get(_plain(name))
+    if key is None:
+        close = get_close_matches(name.lower(), [*PRESETS, *_OTHER_NAMES], 1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise InputError(
             f"model {name!r}: unknown; {hint}there are {', '.join(PRESETS)}; or give the path of a config.json"
         )
     return from_config(PRESETS[key], key)
+
+
+def _plain(name: str) -> str:
+    return name.lower().rpartition("/")[2].replace("-", "").replace("_", "")

@@ -86,9 +86,21 @@ def test_the_further_block_has_its_own_parameters_and_shares_two_matrices() -> N
     assert further.parameters - 2 * model.vocab * model.hidden == pytest.approx(11.5e9, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "same"), [("Llama3.1-8B", "llama3-8b"), ("GPT3", "gpt3-175b")])
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("Llama3.1-8B", "llama3-8b"),
+        ("GPT3", "gpt3-175b"),
+        ("google/gemma-2-9b", "gemma2-9b"),
+        ("Qwen/Qwen3-8B", "qwen3-8b"),
+    ],
+)
 def test_other_names(name: str, same: str) -> None:
     assert preset(name) == preset(same)
+
+
+def test_no_two_names_are_alike() -> None:
+    assert len({name.replace("-", "") for name in PRESETS}) == len(PRESETS)
 
 
 def test_an_unknown_name_is_refused_with_a_near_one() -> None:
