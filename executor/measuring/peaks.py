@@ -19,13 +19,14 @@ def peak_bytes(pieces: Sequence[Callable[[], None]], device: torch.device) -> tu
 
     Examples
     --------
+    >>> kept = []
     >>> def work():
     ...     x = torch.ones(256)
     ...     y = x.exp()
     ...     del x
     ...     y.exp()
-    >>> peak_bytes([work], torch.device("cpu"))
-    (2048,)
+    >>> peak_bytes([lambda: kept.append(torch.ones(64)), work, kept.clear], torch.device("cpu"))
+    (256, 2048, 0)
     """
     return tuple(map(_on_gpu(device), pieces)) if device.type == "cuda" else _on_processor(pieces)
 

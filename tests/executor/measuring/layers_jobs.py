@@ -27,12 +27,14 @@ def profile_of(rank: int, world: int, _: None) -> Profile:
 
 
 def links_of(rank: int, world: int, slow: tuple[int, int]) -> MeasuredLinks:
-    """Measure links, of which one holds every message back."""
-    send = Transport.send
+    """Measure links, of which one holds every large message back, and its reverse one of them."""
+    send, once = Transport.send, iter([False, False, True])
 
     def late(self: Transport, route: Route, microbatch: int, message: Message) -> None:
-        if (route.source, route.target) == slow and message[0] is not None and message[0].numel() > 1:
-            time.sleep(0.4)
+        if message[0] is not None and message[0].numel() > 1:
+            ends = route.source, route.target
+            if ends == slow or (ends == slow[::-1] and next(once, False)):
+                time.sleep(0.4)
         send(self, route, microbatch, message)
 
     with mock.patch.object(Transport, "send", late):

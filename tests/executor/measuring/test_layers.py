@@ -145,6 +145,15 @@ def test_what_ops_cost_beside_layers_is_taken_off() -> None:
     assert times == pytest.approx((3e-3, 1e-3, 5e-3, 0.0))
 
 
+def test_overheads_are_taken_off_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Overheads, "of", lambda records: Overheads(1e6, 3e6))
+    found = measured(GPT, [range(0, 7)])
+    assert found.op_s == 2e6
+    for m in found.parts[0].measurements:
+        assert (m.forward_s, m.backward_input_s, m.backward_s) == (0.0, 0.0, 0.0)
+        assert m.backward_weight_s > 0
+
+
 def test_spread_is_that_of_the_middle_half() -> None:
     samples = Samples(on_cpu=True)
     for time in (1.0, 2.0, 4.0, 6.0, 100.0):
