@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from . import kernel
 from .point import Point, Room, room_for
 from .policies import policies
 from .table import Table
+from .variants import variants
 
 HEAT = 0.002
 """Highest temperature, as a share of the value: a plan may get worse by some thousandths at first."""
@@ -29,6 +30,10 @@ SPLITS = 0.4
 TRADES, TRADES_OF_LINKS = 0.16, 0.02
 """Of those, the share that let two ranks change places; where nothing but their links differs. Then they stand well as
 they are, mostly: neighbours in one node."""
+
+
+FEW_MOVES = 200
+"""Moves that balance a split which was, before its placement was changed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Climber:
 
     def __init__(self, workload: Workload, table: Table, start: Start, fusing: bool, bound: int, seed: int) -> None:
         self.workload, self.table, self.start, self.fusing = workload, table, start, fusing
-        self.bound = bound
+        self.bound, self._seed = bound, seed
         cluster = workload.cluster
         alike = len(set(cluster.speed)) == len(set(cluster.memory)) == 1
         self.trading = 0.0 if cluster.uniform else TRADES_OF_LINKS if alike else TRADES
@@ -91,9 +96,12 @@ class Climber:
         """Moves judged so far."""
         return int(self._values[kernel.TRIED])
 
-    def level(self, moves: int) -> None:
-        """Balance the split: move layers until the busiest rank has little to do, and all ranks room."""
-        kernel.level(self.table, self._now, self._trial, self._room, self._random, moves, 0.03)
+    def level(self, moves: int, heat: float = 0.03) -> None:
+        """Balance the split: move layers until the busiest rank has little to do, and all ranks room.
+
+        `heat` is the temperature to begin with, as a share of the load.
+        """
+        kernel.level(self.table, self._now, self._trial, self._room, self._random, moves, heat)
 
     def policies(self) -> list[Point]:
         """Policies to begin with, likely winners first."""
@@ -128,6 +136,15 @@ class Climber:
     def key(self) -> tuple[bytes, bytes, tuple[int, ...]]:
         """Split and placement of the best point."""
         return self._best.bounds.tobytes(), self._best.row.tobytes(), self.start.division
+
+    def variants(self) -> Iterator[Climber]:
+        """Searches from points with another placement, next to the best point's, their splits balanced."""
+        for index, point in enumerate(variants(self._best)):
+            start = Start("irregular", self.start.division, point, False)
+            other = Climber(self.workload, self.table, start, self.fusing, self.bound, self._seed + index)
+            other.level(FEW_MOVES, 0.005)
+            other.choose([point])
+            yield other
 
     def split(self) -> Split:
         """Layers of each stage, in the best point."""

@@ -42,6 +42,10 @@ ORDERS = ((4, 0.6, 2.5), (5, 0.73, 1.0), (2, 0.85, 1.0), (1, 0.98, 1.0))
 """Rounds of annealing of the order: how many plans take part, the share of the time that is over when they end, and the
 warmth. In all but the first and the last, neighbours of the best take part."""
 
+VARIED, VARIANTS, NEAR = 3, 2, 0.015
+"""In all but the first of them, placements beside those of the best take part: beside how many, and how many of each;
+and how much longer than the best their plans may take, as a share."""
+
 NEIGHBOURS = 2
 """Neighbours of each of the best plans that take part."""
 
@@ -62,7 +66,7 @@ def search(
     workers: int = 2,
     seed: int = 0,
     on_progress: OnProgress | None = None,
-    families: Sequence[tuple[str, int]] = FAMILIES,
+    families: Sequence[tuple[str, int]] | None = None,
     start: Sequence[Plan] = (),
 ) -> tuple[Plan, ...]:
     """Plans of a workload: layers to stages, stages to ranks, division of the batch and order of ops, all together.
@@ -85,7 +89,8 @@ def search(
     on_progress
         Told of each better plan, from any of the threads.
     families
-        Families of placements to look at, with stages for each rank.
+        Families of placements to look at, with stages for each rank; None: all that there are layers for, and
+        placements beside them, in which a stage more or less is on some ranks, or stages are on others.
     start
         Plans of the same layers on as many ranks to go on from, whether they fit or not. Those that fit are never lost.
 
@@ -107,19 +112,20 @@ def search(
     if workers < 1:
         raise InputError(f"workers: {workers} is below 1")
     warm_up()
-    return _Run(Kept(workload, time_limit, on_progress), workers, seed).run(families, start)
+    return _Run(Kept(workload, time_limit, on_progress), workers, seed, families).run(start)
 
 
 class _Run:
-    def __init__(self, kept: Kept, workers: int, seed: int) -> None:
+    def __init__(self, kept: Kept, workers: int, seed: int, families: Sequence[tuple[str, int]] | None) -> None:
         self.kept, self.workload, self.workers, self.seed = kept, kept.workload, workers, seed
+        self.families, self.varied = families or FAMILIES, 0 if families else VARIED
         self.stop = Event()
         self.climbers: list[Climber] = []
 
-    def run(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    def run(self, plans: Sequence[Plan]) -> tuple[Plan, ...]:
         reason = ""
         try:
-            self._begin(families, plans)
+            self._begin(plans)
             self._climb()
             self._order()
         except KeyboardInterrupt:
@@ -132,7 +138,7 @@ class _Run:
             raise NoAnswerError(f"{self.workload.name}: {why}")
         return answers
 
-    def _begin(self, families: Sequence[tuple[str, int]], plans: Sequence[Plan]) -> None:
+    def _begin(self, plans: Sequence[Plan]) -> None:
         """Make starts: those of plans and the first of each division, then the second of each, and so on; as many as
         there is time for."""
         kept = self.kept
@@ -141,7 +147,7 @@ class _Run:
             if not check(problem, plan.timeline.schedule):
                 kept.keep(plan.method, plan.split, plan.timeline.schedule)
         rows = [
-            self._row(division, families, [plan for plan in plans if plan.division == division])
+            self._row(division, [plan for plan in plans if plan.division == division])
             for division in dict.fromkeys([*(plan.division for plan in plans), *self.workload.divisions])
         ]
 
@@ -167,9 +173,7 @@ class _Run:
         while kept.best == FAR and self.climbers and kept.left(REPAIR) > 0:
             turns.each(self.climbers, repair, self.workers, self.stop)
 
-    def _row(
-        self, division: tuple[int, ...], families: Sequence[tuple[str, int]], plans: Sequence[Plan]
-    ) -> Iterator[Climber]:
+    def _row(self, division: tuple[int, ...], plans: Sequence[Plan]) -> Iterator[Climber]:
         """Searches for one division of the batch, as they are wanted."""
         bound = division_bound(self.workload, division)
         if bound is None:
@@ -179,7 +183,7 @@ class _Run:
         found = (
             start_at(plan.placement.name, plan.placement, division, boundaries(plan.split), True) for plan in plans
         )
-        for start in chain(found, starts(self.workload, stages, families, bound / len(division))):
+        for start in chain(found, starts(self.workload, stages, self.families, bound / len(division))):
             yield Climber(self.workload, table, start, fusing, bound, self.seed + len(self.climbers))
 
     def _climb(self) -> None:
@@ -187,6 +191,10 @@ class _Run:
         kept, climbers = self.kept, self.climbers
         for number, (count, alike, end) in enumerate(CLIMBS):
             climbers = [each for each in _leading(climbers, count, alike) if each.bound < kept.best]
+            if number > 0:
+                fresh = self._variants(climbers[: self.varied], kept.halfway(end))
+                self.climbers += fresh
+                climbers += fresh
             seconds = kept.left(end) * self.workers / max(self.workers, len(climbers))
 
             def climb(each: Climber, seconds: float = seconds, number: int = number, end: float = end) -> None:
@@ -196,6 +204,19 @@ class _Run:
                 kept.tell(each.best, each.start.name)
 
             turns.each(climbers, climb, self.workers, self.stop)
+
+    def _variants(self, climbers: Sequence[Climber], end: float) -> list[Climber]:
+        """The best searches that start beside the placements of some."""
+        best: list[list[Climber]] = [[] for _ in climbers]
+
+        def vary(index: int) -> None:
+            found = list(self.kept.until(end, climbers[index].variants()))
+            best[index] = _leading(found, VARIANTS, 1)
+            for each in best[index]:
+                self.kept.tell(each.best, each.start.name)
+
+        turns.each(range(len(climbers)), vary, self.workers, self.stop)
+        return [each for row in best for each in row if each.best <= self.kept.best * (1 + NEAR)]
 
     def _order(self) -> None:
         """Anneal the order of the best plans, and of their neighbours."""
