@@ -35,6 +35,8 @@ THEIRS = [
     ((12, 2, 2, 1, 0, 1, 0), "03c620abe611"),
     ((21, 7, 5, 12, 9, 4, 3), "0f46ed41c414"),  # before neither
     ((18, 8, 9, 11, 9, 5, 2), "ab7a501f57c0"),
+    ((17, 7, 7, 10, 0, 2, 1), "4373a0a11f27"),  # where what the pass before was idle matters
+    ((15, 7, 8, 4, 0, 10, 4), "ad3b7fa69eca"),
 ]
 """Hashes of the orders that the authors' code makes; commit 39f2c186 of their repository."""
 

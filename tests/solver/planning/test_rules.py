@@ -102,6 +102,7 @@ def test_no_rule_cuts_between_attention_and_mlp() -> None:
 def test_layers_of_unknown_kinds_are_blocks() -> None:
     assert anatomy("", "", "").blocks == (range(1), range(1, 2), range(2, 3))
     assert anatomy("attention", "attention", "mlp").blocks == (range(1), range(1, 3))
+    assert anatomy("mlp", "mlp").blocks == (range(1), range(1, 2))
     assert anatomy("mtp", "head").blocks == ()
     assert anatomy("mtp", "head").tail == 2
 
