@@ -111,8 +111,15 @@ class _Layers:
         """F of each layer for the cheapest micro-batch, shape (L,)."""
         return np.asarray(np.min([self.workload.prices(size).forward for size in self.table.sizes], axis=0))
 
-    def head(self, speeds: Sequence[float], layers: int | None = None) -> int:
-        """Ticks before which a rank cannot start if ranks of these speeds hold layers before its first one.
+    @cached_property
+    def passed(self) -> Array:
+        """From the start of a backward until the gradient is passed on, for the cheapest micro-batch, shape (L,)."""
+        prices = [self.workload.prices(size) for size in self.table.sizes]
+        return np.asarray(np.min([np.minimum(each.backward_input, each.backward) for each in prices], axis=0))
+
+    def head(self, speeds: Sequence[float], layers: int | None = None, *, back: bool = False) -> int:
+        """Ticks before which a rank cannot start if ranks of these speeds hold layers before its first one; `back`: and
+        those that a gradient takes from there to the end.
 
         Each of them holds a layer before it at least, and the micro-batch passes on between them. All layers before it
         cost what they do at the highest of these speeds, and each rank adds what a layer costs more at its own: the
@@ -120,10 +127,10 @@ class _Layers:
         """
         if not speeds:
             return 0
-        top = exact(max(speeds))
-        time = (int(self.forward[: layers or len(speeds)].sum()) + self.op * len(speeds)) / top
+        top, cost = exact(max(speeds)), self.passed if back else self.forward
+        time = (int(cost[: layers or len(speeds)].sum()) + self.op * len(speeds)) / top
         slower = sorted((1 / exact(speed) - 1 / top for speed in speeds), reverse=True)
-        time += sum(more * (int(least) + self.op) for more, least in zip(slower, sorted(self.forward), strict=False))
+        time += sum(more * (int(least) + self.op) for more, least in zip(slower, sorted(cost), strict=False))
         return ceil(time / PER_TICK) + len(speeds) * self.hop
 
     def chain(self) -> int:
@@ -169,19 +176,20 @@ class _Layers:
             return 0
         columns, batch = self.columns
         found = items(columns)
-        ends = found.type_of(columns[0]), found.type_of(columns[-1], alone=True)
+        types = found.type_of(columns[0]), found.type_of(columns[-1], alone=True)
         order = np.argsort(-(self.op - found.weight[:, FORWARD]) / np.maximum(1e-9, found.weight[:, HELD]))
+        apart = found.apart(columns)
         limits = np.array([limit for _, limit in kinds], dtype=np.int64)
 
         def fits(time: int) -> bool:
-            free = [[[self._left(time - head, speed) for speed, _ in kinds] for head in row] for row in self.heads]
+            free, between = (
+                [[[self._left(time - end[which], speed) for speed, _ in kinds] for end in row] for row in self.ends]
+                for which in (0, 1)
+            )
             late = [[self._left(time - at, speed) for at in self.first_backward] for speed, _ in kinds]
-            return bool(
-                packs(
-                    found.weight, found.count, order, np.array(bins), np.array(free), np.array(late), limits, *ends,
-                    batch, self.op, self.ops,
-                )
-            )  # fmt: skip
+            times = np.array(free), np.array(between), np.array(late)
+            given = found.weight, found.count, order, np.array(bins)
+            return bool(packs(*given, *times, limits, apart, *types, batch, self.op, self.ops))
 
         high = max(0, self.area())
         if not fits(FAR):
@@ -204,7 +212,7 @@ class _Layers:
 
     @cached_property
     def columns(self) -> tuple[Array, int]:
-        """What a layer takes of time and memory, shape (L, 5), see `packing_kernel.WORK`; and how many items of the
+        """What a layer takes of time and memory, shape (L, 7), see `packing_kernel.WORK`; and how many items of the
         smallest micro-batch's bytes the batch is. An item takes the most time for its bytes of any micro-batch."""
         static = self.workload.static.copy()
         for tie in self.workload.ties:
@@ -222,17 +230,27 @@ class _Layers:
             forward[layer] = ceil(max(rates) * least) - self.op
             total = sum(n * int(prices[size].activation[layer]) for size, n in self.table.sizes.items())
             batch = max(batch, -(-total // least))
-        return np.stack([self.work, need, -forward, held, static], axis=1), batch
+        back, passed = np.zeros_like(self.work), np.zeros_like(self.work)
+        for size, n in self.table.sizes.items():
+            each = prices[size]
+            back += n * np.minimum(each.backward_input + each.backward_weight, each.backward)
+            passed += n * (each.forward + np.minimum(each.backward_input, each.backward))
+        return np.stack([self.work, need, -forward, held, static, back, passed], axis=1), batch
 
     @cached_property
-    def heads(self) -> tuple[tuple[int, ...], ...]:
+    def ends(self) -> tuple[tuple[tuple[int, int], ...], ...]:
         """Earliest start of a rank after ranks of each class, by their numbers, the first class counting fastest; and
-        by how many layers more than one each their first runs hold."""
+        by how many layers more than one each their first runs hold. With it, the sum of that and of what comes at least
+        after the last of its backwards passes its gradient on."""
         kinds, bins = self.classes
         found = []
         for used in product(*(range(n + 1) for n in reversed(bins))):
             before = [kind[0] for kind, n in zip(kinds, reversed(used), strict=True) for _ in range(n)]
-            found.append(tuple(self.head(before, len(before) + extra) for extra in range(EXTRAS)))
+            row = []
+            for extra in range(EXTRAS):
+                head, tail = (self.head(before, len(before) + extra, back=back) for back in (False, True))
+                row.append((head, head + tail))
+            found.append(tuple(row))
         return tuple(found)
 
     @cached_property
@@ -241,9 +259,7 @@ class _Layers:
         micro-batch through all ranks, and back through the last layer."""
         ranks, top = self.workload.ranks, PER_TICK * exact(self.table.speeds[-1])
         there = ceil((int(self.forward.sum()) + self.op * ranks) / top) + (ranks - 1) * self.hop
-        prices = [self.workload.prices(size) for size in self.table.sizes]
-        back = min(int(min(each.backward_input[-1], each.backward[-1])) for each in prices)
-        return there, there + ceil((back + self.op) / top) + self.hop
+        return there, there + ceil((int(self.passed[-1]) + self.op) / top) + self.hop
 
     @cached_property
     def classes(self) -> tuple[tuple[tuple[float, int], ...], tuple[int, ...]]:

@@ -33,6 +33,14 @@ class Items:
         found = np.flatnonzero((self.weight == weight).all(axis=1) & ((self.count == 1) | (not alone)))
         return int(found[0]) if len(found) else -1
 
+    def apart(self, weight: Array) -> Array:
+        """For each type, whether no two items of it follow each other in a row of items, shape (K,): 0 or 1."""
+        kinds = np.array([self.type_of(row) for row in weight], dtype=np.int64)
+        found = np.ones(len(self.count), dtype=np.int64)
+        found[kinds[1:][kinds[1:] == kinds[:-1]]] = 0
+        found[np.setdiff1d(np.arange(len(self.count)), kinds)] = 0
+        return found
+
 
 def items(weight: Array, most_states: int = MOST_STATES) -> Items:
     """Items by type, from the columns of each, shape (L, R).

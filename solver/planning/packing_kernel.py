@@ -7,9 +7,9 @@ from numba import njit
 
 from ..core.schedule import Array
 
-WORK, NEED, FORWARD, HELD, STATIC = range(5)
+WORK, NEED, FORWARD, HELD, STATIC, BACK, PASS = range(7)
 """Columns of an item: nanoseconds of the batch, least bytes, minus the nanoseconds of one F, bytes that it takes, and
-bytes before."""
+bytes before; nanoseconds of the batch's backwards, and of its F's and backwards until they pass the gradient on."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -43,8 +43,8 @@ def ahead(item: Array, holds: Array, order: Array, room: int, batch: int, op: in
 
 @njit(cache=True, error_model="numpy")
 def packs(
-    item: Array, count: Array, order: Array, bins: Array, free: Array, late: Array, limit: Array, first: int, last: int,
-    batch: int, op: int, ops: int,
+    item: Array, count: Array, order: Array, bins: Array, free: Array, between: Array, late: Array, limit: Array,
+    apart: Array, first: int, last: int, batch: int, op: int, ops: int,
 ) -> bool:  # pragma: no cover  # fmt: skip
     """Whether every layer finds a rank.
 
@@ -55,7 +55,7 @@ def packs(
     Parameters
     ----------
     item, count
-        Columns of each type, shape (K, 5), and items of each type, shape (K,).
+        Columns of each type, shape (K, 7), and items of each type, shape (K,).
     order
         See `ahead`.
     bins
@@ -64,10 +64,14 @@ def packs(
         Nanoseconds at speed 1 from a rank's earliest start to the end, by the ranks that are filled before (their
         numbers by class, the first class counting fastest), the layers of their first runs beyond one each, and its
         class; shape (product of bins + 1, E, C).
+    between
+        The same to the earliest moment after which the rank only has W's.
     late
         The same from the earliest moment of its first backward, for each class: with the last layer, and without.
     limit
         Bytes that a rank may hold, by class.
+    apart
+        For each type, whether no two of its layers follow each other, shape (K,).
     first, last
         Type of the first layer, -1: not known; type of the last one, -1: not known or not the only one of its type.
     batch, op
@@ -115,19 +119,26 @@ def packs(
                         holds[0] = beside
                         if many + beside == 0 or (fill == 0 and first >= 0 and holds[first] == 0):
                             continue
-                        by = late[c, int(last >= 0 and holds[last] == 0)] + ahead(
-                            item, holds, order, limit[c], batch, op
-                        )
+                        to = late[c, int(last >= 0 and holds[last] == 0)]
+                        by = min(float(free[fill, extra, c]), to + ahead(item, holds, order, limit[c], batch, op))
                         load = free[fill, extra, c] - time + beside * item[0, WORK]  # with the ops of one stage
-                        for stages in (1, 2):
-                            if stages == 2 and (whole or many + beside < 2):
+                        back, passed, least = 0, 0, 1
+                        for k in range(kinds):
+                            if apart[k]:  # each run holds at most one layer of it more than of others
+                                least = max(least, 2 * holds[k] - many - beside)
+                            back += holds[k] * item[k, BACK]
+                            passed += holds[k] * item[k, PASS]
+                        for stages in (1, max(2, least)):
+                            if (stages == 1 and least > 1) or (stages > 1 and (whole or many + beside < 2)):
                                 continue
-                            if load + (stages - 1) * ops > min(float(free[fill, extra, c]), by):
+                            if load + (stages - 1) * ops > by or back + stages * ops // 2 > to:
                                 continue
-                            after = extra if stages == 2 else min(extras - 1, extra + many + beside - 1)
+                            if passed + stages * ops > between[fill, extra, c]:
+                                continue
+                            after = extra if stages > 1 else min(extras - 1, extra + many + beside - 1)
                             if stages == 1 and after == extras - 1 and far:
                                 continue
-                            whole = whole or stages == 2
+                            whole = whole or stages > 1
                             far = far or after == extras - 1
                             for state in range(states - offset):
                                 before = value[fill, extra, state]

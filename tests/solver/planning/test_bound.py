@@ -73,3 +73,18 @@ def test_a_rank_of_two_stages_pays_for_both() -> None:
     work = workload([BLOCK] * 8, 4, 10, op=op)
     one = 10 * (2 * 6 + 2 * op)
     assert lower_bound(work) > one + 3 * (2 + op)
+
+
+def test_layers_of_one_sort_that_never_follow_each_other_are_in_stages_of_their_own() -> None:
+    """Attention and MLP take turns: two ranks could share 6 of 3 ticks and 6 of 5 evenly with 4 stages or more only."""
+    small, large = (1.0, 1.0, 1.0, 0, 0, 0), (1.0, 2.0, 2.0, 0, 0, 0)
+    work = workload([small, large] * 6, 2, 20, op=1.0)
+    even = 20 * (6 * 3 + 6 * 5) / 2
+    assert lower_bound(work) > even + 20 * 2
+    assert lower_bound(workload([small] * 6 + [large] * 6, 2, 20, op=1.0)) <= lower_bound(work)
+
+
+def test_few_micro_batches_are_bounded_by_the_way_there_and_back() -> None:
+    """Before the first backward a micro-batch has gone through all ranks; then each has all its backwards to do."""
+    work = workload([(5.0, 1.0, 3.0, 1, 1, 1)] * 12, 4, 2, latency=1.0)
+    assert division_bound(work, (1, 1)) == 12 * 5 + 3 + 2 * 3 * 4
