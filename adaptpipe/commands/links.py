@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -29,10 +30,14 @@ class LinkBench:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The links, and the first rank's device."""
+    """The links, the same on every rank, and this rank's device."""
 
     links: MeasuredLinks
     device: MeasuredDevice
+
+
+ALIKE = 0.15
+"""Devices whose speeds differ by less, relative to the first's, count as equally fast: measurements differ too."""
 
 
 def profile_links(spec: RunSpec, device: str, dtype: str) -> FleetFile:
@@ -47,7 +52,7 @@ def profile_links(spec: RunSpec, device: str, dtype: str) -> FleetFile:
         raise InputError(f"ranks = {spec.ranks}: one rank has no links; set two at least, as with --set ranks=2")
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     bench = LinkBench(device, dtype, spec.timeout_s)
-    return as_cluster(launch(_measure, spec.processes, bench, backend=backend)[0], device)
+    return as_cluster(launch(_measure, spec.processes, bench, backend=backend), device)
 
 
 def _measure(rank: int, ranks: int, bench: LinkBench) -> Measured:
@@ -56,18 +61,29 @@ def _measure(rank: int, ranks: int, bench: LinkBench) -> Measured:
     return Measured(links, measure_device(where, getattr(torch, bench.dtype), ranks))
 
 
-def as_cluster(measured: Measured, device: str) -> FleetFile:
-    """The cluster file's content: equal devices, all in one node, with a link for each two.
+def as_cluster(measured: Sequence[Measured], device: str) -> FleetFile:
+    """The cluster file's content: each rank's device, all in one node, with a link for each two.
 
-    Shares of what was measured count as reached; attention's, which was not, stay those that are assumed everywhere.
+    All that was measured counts as reached; what attention reaches was not, and stays as it is assumed everywhere.
     """
-    links, found = measured.links, measured.device
-    ranks = range(len(links.latency_s))
+    links, first = measured[0].links, measured[0].device
+    ranks = range(len(measured))
     slowest = min(links.bandwidth[a][b] for a in ranks for b in ranks if a != b) / 1e9
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
-    own = DeviceSpec(name, found.flops / 1e12, found.bandwidth / 1e12, found.memory / 1e9, slowest, slowest)
+    own = DeviceSpec(first.name, first.flops / 1e12, first.bandwidth / 1e12, first.memory / 1e9, slowest, slowest)
+
+    def group(found: MeasuredDevice) -> Group:
+        speed = found.flops / first.flops
+        return Group(
+            own,
+            1,
+            1.0 if abs(speed - 1) < ALIKE else round(speed, 2),
+            None if found.memory == first.memory else found.memory / 1e9,
+            reserve_gb=0.0 if device == "cpu" else None,
+        )
+
+    groups = [(each, len(list(run))) for each, run in groupby(group(rank.device) for rank in measured)]
     return FleetFile(
-        [Group(own, len(ranks), reserve_gb=0.0 if device == "cpu" else None)],
+        [msgspec.structs.replace(each, count=count) for each, count in groups],
         "measured",
         devices_per_node=len(ranks),
         achieved=AchievedSpec(gemm=1.0, elementwise=1.0, inside=1.0, between=1.0),
@@ -123,10 +139,13 @@ def show_links(cluster: FleetFile) -> None:
         for a in ranks
     ]
     table(["from", *(f"to rank {b}" for b in ranks)], rows)
-    (group,) = cluster.devices
-    assert isinstance(group.device, DeviceSpec)
-    device = group.device
+    device = cluster.devices[0].device
+    assert isinstance(device, DeviceSpec)
     print(
         f"{device.name}: {device.tflops:.3g} TFLOP/s in large matrix products, {device.tb_per_s * 1e3:.3g} GB/s when a "
         f"tensor is copied, {device.memory_gb:.3g} GB for each rank"
     )
+    speeds = [group.speed for group in cluster.devices for _ in range(group.count)]
+    others = [f"rank {rank} {speed:.2f} times as fast" for rank, speed in enumerate(speeds) if speed != 1.0]
+    if others:
+        print(f"that is rank 0; {', '.join(others)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from .stopwatch import stopwatch_for
 
-_REPEATS = 7
+_REPEATS = 25
 _WIDTH = {"cpu": 1024, "cuda": 8192}
 """Of the square matrices that are multiplied, by the kind of device."""
 
@@ -22,6 +23,8 @@ class MeasuredDevice:
 
     Parameters
     ----------
+    name
+        For people.
     flops
         Operations per second of a large matrix product.
     bandwidth
@@ -30,6 +33,7 @@ class MeasuredDevice:
         Bytes; of the processor's the share of one of the processes on this machine.
     """
 
+    name: str
     flops: float
     bandwidth: float
     memory: int
@@ -57,7 +61,8 @@ def measure_device(device: torch.device, dtype: torch.dtype, processes: int) -> 
             watch.stop()
         best[name] = min(watch.take_s())
     if device.type == "cuda":
-        memory = torch.cuda.get_device_properties(device).total_memory
+        name, memory = torch.cuda.get_device_name(device), torch.cuda.get_device_properties(device).total_memory
     else:
+        name = platform.processor() or platform.machine()
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // processes
-    return MeasuredDevice(2 * width**3 / best["products"], 2 * source.nbytes / best["copies"], memory)
+    return MeasuredDevice(name, 2 * width**3 / best["products"], 2 * source.nbytes / best["copies"], memory)

@@ -163,7 +163,7 @@ def test_a_models_layers_are_built_and_measured(one_thread: None) -> None:
 
 
 LINKS = MeasuredLinks(((0.0, 2e-4), (2e-4, 0.0)), ((0.0, 3e9), (1.5e9, 0.0)))
-FOUND = Measured(LINKS, MeasuredDevice(2e11, 1e10, 8 * 10**9))
+FOUND = Measured(LINKS, MeasuredDevice("this", 2e11, 1e10, 8 * 10**9))
 
 
 def test_links_become_a_cluster_file(run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +180,20 @@ def test_links_become_a_cluster_file(run_file: Path, tmp_path: Path, monkeypatch
     assert device.flops * device.achieved.gemm == pytest.approx(2e11)
     same = call("profile", run_file, "--links", "--json")
     assert answer(same)["links"] == msgspec.json.decode((tmp_path / "cluster.json").read_bytes())["links"]
+
+
+def test_ranks_that_differ(run_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slightly different figures are chance; half the speed, or half the memory, is not."""
+    devices = [("a", 2.0, 8), ("a", 1.8, 8), ("b", 1.0, 4)]
+    rows = tuple(tuple(0.0 if a == b else 1e9 for b in range(3)) for a in range(3))
+    late = tuple(tuple(each / 1e13 for each in row) for row in rows)
+    found = [Measured(MeasuredLinks(late, rows), MeasuredDevice(n, f * 1e11, 1e10, m * 10**9)) for n, f, m in devices]
+    monkeypatch.setattr("adaptpipe.commands.links.launch", lambda *_, **__: found)
+    done = call("profile", run_file, "--links", "-o", tmp_path / "cluster.json")
+    assert "that is rank 0; rank 2 0.50 times as fast" in done.stdout
+    _, cluster = load_fleet(str(tmp_path / "cluster.json")).cluster()
+    assert cluster.speed == (1.0, 1.0, 0.5)
+    assert cluster.memory == (8 * 10**9, 8 * 10**9, 4 * 10**9)
 
 
 @pytest.mark.timeout(120)
