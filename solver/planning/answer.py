@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
-from .bound import lower_bound
+from .bound import SHARE, lower_bound
 from .plan import Plan
 from .robust import ERRORS, Gain, Robustness, ranked, robustness
 from .search import search
@@ -171,7 +171,7 @@ class _Run:
         known = todays(self.workload)
         base = known[0].plan(self.workload) if known and known[0].fits else None
         own = () if base is None else (base,)
-        bound = lower_bound(self.workload)
+        bound = lower_bound(self.workload, seconds=SHARE * self.time_limit)
         kept = 0.0 if base is None else min(_judging_s(base), JUDGING * self.time_limit)
         left = max(0.0, self.time_limit - kept - (time.monotonic() - self.began))
         plans = (*self._search(self.workload, FULL * left, own), *own)

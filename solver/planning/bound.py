@@ -27,14 +27,16 @@ MOST_FILLS = 3000
 """Where ranks are of so many classes that there are more numbers of them than this, layers are not packed whole."""
 
 
-SECONDS = 5.0
+SECONDS = 10.0
 """Time to look at every plan, where there are few."""
+
+SHARE = 0.15
+"""Share of a search's time for that."""
 
 EXTRAS = 6
 """Layers that first runs hold beyond one each are counted up to one less than this."""
 
 
-@lru_cache(maxsize=32)
 def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
     """Ticks of one step that no plan gets below: whatever layers form a stage, wherever stages live, whichever of the
     workload's divisions of the batch is taken, and in whatever order the ops run.
@@ -47,7 +49,7 @@ def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
     workload
         Layers, cluster and batch.
     seconds
-        Time to look at every plan, where there are few.
+        Time to look at every plan, where there are few. Another call for the same workload goes on from there.
 
     Examples
     --------
@@ -63,9 +65,10 @@ def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
     return max(best, least_of_all(workload, monotonic() + seconds)[0]) if few(workload) else best
 
 
-def division_bound(workload: Workload, division: Sequence[int]) -> int | None:
+@lru_cache(maxsize=256)
+def division_bound(workload: Workload, division: tuple[int, ...]) -> int | None:
     """The same where the division of the batch is given; None where memory surely has no room for any plan of it."""
-    layers = _Layers(StageTable(workload, tuple(division)))
+    layers = _Layers(StageTable(workload, division))
     packed = layers.packed()
     return None if packed is None else max(layers.chain(), layers.area(), layers.memory_time(), packed)
 

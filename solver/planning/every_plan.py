@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, count, product
 from time import monotonic
 
@@ -70,7 +71,7 @@ def least_of_all(workload: Workload, deadline: float, workers: int = 2) -> tuple
     workload
         One for which `few` is true.
     deadline
-        Moment of `time.monotonic` after which what is proven by then is returned.
+        Moment of `time.monotonic` after which what is proven by then is returned. Another call goes on from there.
     workers
         Of CP-SAT.
 
@@ -79,12 +80,22 @@ def least_of_all(workload: Workload, deadline: float, workers: int = 2) -> tuple
     tuple
         0 and False where no plan fits into memory.
     """
-    return _Search(workload, deadline, workers).run()
+    search = _search(workload)
+    search.deadline, search.workers = deadline, workers
+    return search.run()
+
+
+@lru_cache(maxsize=4)
+def _search(workload: Workload) -> _Search:
+    """The search of a workload, which goes on where it stopped."""
+    return _Search(workload)
 
 
 class _Search:
-    def __init__(self, workload: Workload, deadline: float, workers: int) -> None:
-        self.workload, self.deadline, self.workers = workload, deadline, workers
+    deadline, workers = 0.0, 1
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
         self.best = FAR
         """The least makespan of a plan that is known."""
         number = count()

@@ -14,7 +14,7 @@ from ...evaluate.simulate import simulate
 from ...evaluate.timeline import Timeline
 from ...heuristics.greedy_kernel import FAR
 from ...portfolio.request import Progress
-from ..bound import lower_bound
+from ..bound import SHARE, lower_bound
 from ..plan import Plan
 from ..workload import Split, Workload
 
@@ -60,7 +60,7 @@ class Kept:
     def __init__(self, workload: Workload, time_limit: float, on_progress: OnProgress | None) -> None:
         self.workload, self._limit, self._on_progress = workload, time_limit, on_progress
         self._began, self._lock = time.monotonic(), Lock()
-        self.bound = lower_bound(workload)
+        self.bound = lower_bound(workload, seconds=SHARE * time_limit)
         self.goal = int(self.bound * (1 + HAIR))
         self.best = FAR
         """Ticks of the best plan, of those whose schedules were not asked for, too."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from functools import cache
 
 from ...core.cluster import uniform_cluster
+from ...core.placement import place
 from ...core.profile import Measurement, Part, Profile
 from ...evaluate.simulate import simulate
+from ..bound import lower_bound
+from ..partition import balanced
 from ..stage_table import StageTable
 from ..workload import Workload
 from .climber import Climber
@@ -17,11 +20,14 @@ from .table import table_of
 
 @cache
 def warm_up() -> None:
-    """Make every move once, on a workload of three layers; where all is compiled, that takes the time to load it."""
+    """Make every move once, on a workload of four layers; where all is compiled, that takes the time to load it."""
     part = Part("layer", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 1, 1, 1),))
     cluster = uniform_cluster("two", 2, 100, 1e-5, 1e9)
-    workload = Workload("warm", Profile("warm", (part,) * 3, 0.0), cluster, 2, (1,))
+    workload = Workload("warm", Profile("warm", (part,) * 4, 0.0), cluster, 2, (1,))
     stages = StageTable(workload, (1, 1))
+    lower_bound(workload, seconds=0.0)
+    for family in ("v", "loop"):
+        balanced(workload, place(family, 2, 2), (1, 1), table=stages)
     start = next(starts(workload, stages, [("linear", 1)]))
     climber = Climber(workload, table_of(stages), start, False, 0, 0)
     climber.level(1)

@@ -27,7 +27,7 @@ def splits_of(draw: st.DrawFn, work: Workload) -> tuple[Split, Placement]:
     return split_of([0, *cuts, work.layers]), Placement(work.ranks, (tuple(row),))
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(workloads(max_layers=9, max_ranks=4, max_samples=6), st.data())
 def test_no_schedule_is_below_the_bound(work: Workload, data: st.DataObject) -> None:
     split, placement = data.draw(splits_of(work))

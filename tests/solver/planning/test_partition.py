@@ -35,7 +35,7 @@ def fits(work: Workload, split: Split, placement: Placement, size: int) -> bool:
     return all(limit is None or h <= limit for h, limit in zip(held, work.cluster.memory, strict=True))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(workloads(max_layers=8), st.sampled_from(["linear", "v", "turned"]), st.data())
 def test_linear_and_v_are_exact(work: Workload, family: str, data: st.DataObject) -> None:
     division = data.draw(st.sampled_from(work.divisions))
@@ -55,7 +55,7 @@ def test_linear_and_v_are_exact(work: Workload, family: str, data: st.DataObject
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workloads(max_layers=8), st.sampled_from(["loop", "wave"]))
 def test_other_placements_are_covered_and_within_memory(work: Workload, family: str) -> None:
     placement, division = place(family, work.ranks, 2), work.divisions[0]
@@ -67,7 +67,7 @@ def test_other_placements_are_covered_and_within_memory(work: Workload, family: 
         assert any(limit is not None for limit in work.cluster.memory)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(workloads(limited=True))
 def test_the_table_prices_a_stage_as_its_problem_does(work: Workload) -> None:
     division = work.divisions[-1]
