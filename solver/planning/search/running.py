@@ -11,6 +11,7 @@ from threading import Event
 from ...core.errors import InputError, NoAnswerError
 from ...evaluate.check import check
 from ...heuristics.greedy_kernel import FAR
+from ...solving import solve
 from ..bound import division_bound
 from ..need import why_not
 from ..plan import Plan
@@ -48,6 +49,10 @@ and how much longer than the best their plans may take, as a share."""
 
 NEIGHBOURS = 2
 """Neighbours of each of the best plans that take part."""
+
+SOLVED, SMALL = 3, 600
+"""How many of the best plans are solved as problems before the last round, where they have no more ops than this: about
+as many as CP-SAT can deal with."""
 
 WARMER = (1.0, 8.0, 2.5, 20.0)
 """Temperatures at which threads anneal one plan side by side, as in `anneal.team`."""
@@ -241,6 +246,20 @@ class _Run:
                 self.kept.keep(name, each.split, each.schedule())
 
             turns.each(orders, anneal, self.workers, self.stop)
+            if number == len(ORDERS) - 2:
+                self._solve()
+
+    def _solve(self) -> None:
+        """Solve the problems of the best plans, each in half of the time that is left, where they are small."""
+        for name, split, timeline in self.kept.leading(SOLVED):
+            if len(timeline.start) > SMALL or self.kept.best <= self.kept.goal:
+                return
+            sizes, limit = timeline.schedule.sizes, max(0.1, self.kept.left(1.0) / 2)
+            result = solve(timeline.problem, time_limit=limit, workers=self.workers, seed=self.seed, sizes=sizes)
+            if result.timeline is not None and result.timeline.makespan < timeline.makespan:
+                self.kept.keep(f"{name}, {result.found_by}", split, result.timeline.schedule)
+            if result.interrupted:
+                raise KeyboardInterrupt
 
     def _neighbours(self, plans: Sequence[Found], end: float) -> list[Found]:
         """The best new neighbours of some plans; large schedules take long to simulate, so there is an end to it."""
