@@ -69,7 +69,12 @@ def split_layers(count: int, stages: int, weights: Sequence[float] | None = None
 
 
 def describe_split(config: ModelConfig, parts: Sequence[range]) -> tuple[str, ...]:
-    """One line for each stage: its layers and its number of parameters.
+    """One line for each stage: its layers and its number of parameters; and one for all of them.
+
+    Raises
+    ------
+    InputError
+        When a layer is in no stage, or in several.
 
     Examples
     --------
@@ -79,13 +84,26 @@ def describe_split(config: ModelConfig, parts: Sequence[range]) -> tuple[str, ..
     ...     print(line)
     stage 0: 3 layers, embedding to block 1, 3,920 parameters
     stage 1: 2 layers, block 2 to head, 3,192 parameters
+    all stages: 5 layers, each in one stage, 7,112 parameters, those of the model
     """
     names, parameters = config.layer_names, config.layer_parameters
-    return tuple(
+    found = [layer for part in parts for layer in part]
+    if found != list(range(len(names))):
+        raise InputError(
+            f"stages have the layers {found}: each of the {len(names)} layers must be in one stage, in order; "
+            "split_layers makes such stages"
+        )
+    total = sum(sum(parameters[part.start : part.stop]) for part in parts)
+    shared = f"; {len(config.ties)} of the model's matrices in several layers, and counted in each" * bool(config.ties)
+    lines = tuple(
         f"stage {stage}: {len(part)} layer{'s' * (len(part) > 1)}, "
         f"{names[part[0]]}{f' to {names[part[-1]]}' * (len(part) > 1)}, "
         f"{sum(parameters[part.start : part.stop]):,} parameters"
         for stage, part in enumerate(parts)
+    )
+    return (
+        *lines,
+        f"all stages: {len(found)} layers, each in one stage, {total:,} parameters, those of the model{shared}",
     )
 
 

@@ -21,9 +21,10 @@ from adaptpipe.executor.measuring.emulation import (
 )
 from adaptpipe.executor.report import as_trace, makespan_s
 from adaptpipe.executor.running.plan import ExecutionMode
-from adaptpipe.solver import Granularity, NoAnswerError, Problem, Schedule
+from adaptpipe.solver import Granularity, NoAnswerError, Problem, Result, Schedule, simulate
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver.planning.plan_file import load_plan
 from adaptpipe.solver.solving import solve
 from adaptpipe.solver.traces.writing import save_trace
 
@@ -189,18 +190,24 @@ def emulate_run(spec: RunSpec) -> Emulation:
 def _problem(spec: RunSpec) -> Problem:
     if spec.problem:
         return Problem.load(spec.problem)
+    if spec.plan:
+        return load_plan(spec.plan).problem
     return priced(spec, launch_ranks(profile_rank, spec)[0])[0]
 
 
 def _schedules(spec: RunSpec, problem: Problem) -> list[tuple[str, Schedule]]:
     """The baseline and ours, by name."""
-    ours = solve(
-        problem,
-        spec.method,
-        objective=spec.objective,
-        time_limit=spec.time_limit,
-        granularity=Granularity.parse(spec.granularity),
-    )
+    if spec.as_planned:
+        schedule = load_plan(spec.plan).schedule
+        ours = Result(spec.method, spec.objective, simulate(problem, schedule), 0, 0.0)
+    else:
+        ours = solve(
+            problem,
+            spec.method,
+            objective=spec.objective,
+            time_limit=spec.time_limit,
+            granularity=Granularity.parse(spec.granularity),
+        )
     named = []
     for result in (find_baseline(spec, problem), ours):
         if result.timeline is None:

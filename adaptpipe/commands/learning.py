@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -85,7 +86,7 @@ def train(
     parts: tuple[range, ...],
     text: bytes,
     problem: Problem,
-    schedules: tuple[Schedule, Schedule],
+    schedules: Sequence[Schedule],
 ) -> list[Trained]:
     """Train a model of its own under each schedule, step by step in turns: what disturbs the machine meets both.
 

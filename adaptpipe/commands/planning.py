@@ -9,7 +9,6 @@ from adaptpipe.executor import message_reserve, reserve_for
 from adaptpipe.models import (
     AnyConfig,
     MLPConfig,
-    build,
     load_text,
     split_layers,
     split_text,
@@ -31,10 +30,12 @@ from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.methods import find_method
+from adaptpipe.solver.planning.plan_file import load_plan
 from adaptpipe.solver.solving import solve
 
 from .baseline import check_methods, find_baseline
 from .common import say
+from .planned import as_planned, build_model, planned_model
 from .run_file import RunSpec
 from .worth import Worth, choices, worth
 
@@ -57,27 +58,29 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
     Granularity.parse(spec.granularity)
     Noise.parse(spec.noise).require_ranks(spec.ranks)
     check_methods(spec, bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes))
-    keys = dict(spec.model)
-    kind = keys.pop("kind", None)
-    if not isinstance(kind, str):
-        raise InputError('model.kind: missing; write kind = "gpt", "mlp" or "hf"')
-    config = build(kind, **keys)
+    config, parts = _staged(spec)
     if isinstance(config, DecoderConfig) and config.dropouts:
         key, value = next(iter(config.dropouts.items()))
         raise InputError(
             f"model.{key} = {value}: a run compares the first gradients with the unsplit model's, and chance would "
             f"make them differ; set {' and '.join(f'model.{each} = 0' for each in config.dropouts)}"
         )
-    layers = len(config.layer_names)
-    stages = spec.place().stage_count
-    # A lookup of embeddings costs next to nothing; every other layer costs about its parameters.
-    first = config.layer_parameters[0] if isinstance(config, MLPConfig) else 0
-    parts = split_layers(layers, stages, [first, *config.layer_parameters[1:]])
     text = load_text(spec.data or None)
     length = config.inputs if isinstance(config, MLPConfig) else config.sequence
     train = split_text(text, length)[0]
     training_batches(config, train, spec.samples, spec.seed)  # refuses a text that the model cannot take
     return config, parts, train
+
+
+def _staged(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...]]:
+    """Model, and layers of each stage."""
+    if spec.plan:
+        return planned_model(spec)
+    config = build_model(dict(spec.model))
+    # A lookup of embeddings costs next to nothing; every other layer costs about its parameters.
+    first = config.layer_parameters[0] if isinstance(config, MLPConfig) else 0
+    weights = [first, *config.layer_parameters[1:]]
+    return config, split_layers(len(weights), spec.place().stage_count, weights)
 
 
 def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
@@ -102,7 +105,9 @@ def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
         baseline = replace(baseline, timeline=simulate(free, baseline.schedule))
     assert baseline.timeline is not None
     limits: tuple[int | None, ...]
-    if spec.memory_limit == "baseline":
+    if spec.plan:
+        limits = load_plan(spec.plan).problem.memory.limit
+    elif spec.memory_limit == "baseline":
         limits = (max(baseline.timeline.peak_memory),) * placement.ranks
     else:
         limits = (None if spec.memory_limit == "none" else spec.memory_limit,) * placement.ranks
@@ -110,14 +115,16 @@ def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
     return problem, baseline
 
 
-def plan(spec: RunSpec, profile: Profile) -> tuple[Problem, Result, Result, Worth | None]:
-    """Problem, baseline, our schedule, and what its choices are worth.
+def plan(spec: RunSpec, profile: Profile | None) -> tuple[Problem, Result | None, Result, Worth | None]:
+    """Problem, baseline, our schedule, and what its choices are worth; without a profile, as a plan has them.
 
     Raises
     ------
     NoAnswerError
         When either has no schedule.
     """
+    if profile is None:
+        return *as_planned(spec), None
     problem, baseline = priced(spec, profile)
     say(f"solving for at most {spec.time_limit:g} s")
     granularity = Granularity.parse(spec.granularity)

@@ -61,12 +61,12 @@ def run(
     assert outcome is not None
     if is_first_process():
         folder = _write(spec, outcome)
-        rows = [_row(spec, outcome, index) for index in range(2)]
+        rows = [_row(result, trained) for result, trained in zip(outcome.results, outcome.trained, strict=True)]
         if json:
             emit(
                 {
                     "run": [row.as_dict() for row in rows],
-                    "ratio": rows[1].measured_s / rows[0].measured_s,
+                    "ratio": rows[-1].measured_s / rows[0].measured_s if len(rows) > 1 else None,
                     "result": outcome.ours.row(),
                     "worth": None if outcome.worth is None else asdict(outcome.worth),
                     "out": str(folder),
@@ -157,11 +157,9 @@ class Row:
         }
 
 
-def _row(spec: RunSpec, outcome: Outcome, index: int) -> Row:
+def _row(result: Result, trained: Trained) -> Row:
     from .planning import predicted_s
 
-    result: Result = (outcome.baseline, outcome.ours)[index]
-    trained: Trained = outcome.trained[index]
     timeline = result.timeline
     assert timeline is not None
     static = timeline.static.tolist()
@@ -189,9 +187,8 @@ def _write(spec: RunSpec, outcome: Outcome) -> Path:
 
     folder = out_folder(spec)
     outcome.problem.save(folder / "problem.json")
-    for result, trained, stem in zip(
-        (outcome.baseline, outcome.ours), outcome.trained, ("baseline", "schedule"), strict=True
-    ):
+    stems = ("baseline", "schedule")[-len(outcome.results) :]
+    for result, trained, stem in zip(outcome.results, outcome.trained, stems, strict=True):
         assert result.timeline is not None
         result.schedule.save(folder / f"{stem}.json", outcome.problem.name)
         save_chart(result.timeline, folder / f"{stem}.png")
@@ -223,23 +220,27 @@ def _tell(spec: RunSpec, outcome: Outcome, rows: list[Row], folder: Path) -> Non
             ["gradients = unsplit model's", *(_equal(row.gradient_error) for row in rows)],
         ],
     )
-    predicted = rows[1].predicted_s / rows[0].predicted_s
-    measured = rows[1].measured_s / rows[0].measured_s
-    deferred = ", ".join(f"{part.deferred:.0%}" for part in outcome.profile.parts)
-    print(
-        f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured; "
-        f"ours is {outcome.ours.standing} at the prices measured"
-    )
-    print(f"share of the parameters whose gradient W computes, by stage: {deferred}; the others' is part of I")
+    prices = "the plan's prices" if outcome.profile is None else "the prices measured"
+    if len(rows) > 1:
+        predicted = rows[1].predicted_s / rows[0].predicted_s
+        measured = rows[1].measured_s / rows[0].measured_s
+        print(f"ours / {rows[0].name}: {predicted:.3f} predicted, {measured:.3f} measured")
+    print(f"ours is {outcome.ours.standing} at {prices}")
+    if outcome.profile is not None:
+        deferred = ", ".join(f"{part.deferred:.0%}" for part in outcome.profile.parts)
+        print(f"share of the parameters whose gradient W computes, by stage: {deferred}; the others' is part of I")
     for line in lines(outcome.ours, outcome.worth):
         print(line)
-    low, high = rows[1].spread_s
-    if abs(measured - predicted) * rows[0].measured_s > (high - low) / 2:
+    low, high = rows[-1].spread_s
+    if len(rows) > 1 and abs(measured - predicted) * rows[0].measured_s > (high - low) / 2:
         print("the two ratios differ by more than half the spread of the steps: other load, or costs that have changed")
     print(f"written to {folder}: problem.json; baseline and schedule .json, .png and .trace.json (open in Perfetto)")
     if spec.checkpoint:
-        print(f"what {rows[1].name} has trained is in {spec.checkpoint}; go on with --set resume={spec.checkpoint}")
-    print(f"next: --set placement=v, --set data=FILE, --set memory_limit=none, adaptpipe compare {folder}/problem.json")
+        print(f"what {rows[-1].name} has trained is in {spec.checkpoint}; go on with --set resume={spec.checkpoint}")
+    others = (
+        "placement=v, --set memory_limit=none" if not spec.plan else "method=auto" if spec.as_planned else "method=plan"
+    )
+    print(f"next: --set {others}, --set data=FILE, adaptpipe compare {folder}/problem.json")
 
 
 def _mib(peaks: tuple[int, ...]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from adaptpipe.solver import InputError, Placement, place
+from adaptpipe.solver.core.placement import explicit
 from adaptpipe.solver.files.reading import convert, read_data
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -30,8 +31,11 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         `kind` ("gpt", "mlp" or "hf") and the keys of that kind.
     problem
         For `--emulate` without a model: a problem file, whose pipeline, batch and limits count.
+    plan
+        A file of `adaptpipe plan`, which decides the split into stages, `ranks`, `placement`, `data_parallel`,
+        `samples`, `microbatch_sizes` and `memory_limit`; and the model, where there is no other.
     ranks, placement, stages_per_rank
-        Pipeline: processes, where stages live, stages on each.
+        Pipeline: processes, where stages live (a family, or the rank of each stage), stages on each.
     data_parallel
         Replicas of the pipeline, each of `ranks` processes, which share the batch out.
     samples, microbatch_sizes
@@ -44,7 +48,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data
         A text file; "" is the documentation that ships with CPython.
     method, objective, granularity, time_limit
-        How our schedule is found, as in `adaptpipe solve`; the limit in seconds.
+        How our schedule is found, as in `adaptpipe solve`; the limit in seconds. `method` "plan", the usual one where
+        there is a plan: as the plan has it, at its prices, and nothing is measured before.
     weight_units
         Units that a stage's weight gradient is measured in, and may be cut into.
     baseline
@@ -68,8 +73,9 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     model: dict[str, object] = msgspec.field(default_factory=dict)
     problem: str = ""
+    plan: str = ""
     ranks: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 2
-    placement: str = "linear"
+    placement: str | list[Annotated[int, msgspec.Meta(ge=0)]] = "linear"
     stages_per_rank: Count | None = None
     data_parallel: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1
     samples: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 8
@@ -99,6 +105,10 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Stage to rank."""
         default = 2 if self.placement in ("v", "wave") else 1
         try:
+            if isinstance(self.placement, list):
+                if self.stages_per_rank is not None:
+                    raise InputError("stages_per_rank: follows from the list of placement; leave it out")
+                return explicit(self.ranks, self.placement)
             return place(self.placement, self.ranks, self.stages_per_rank or default)
         except InputError as error:
             raise InputError(str(error).removeprefix("pipeline.")) from None
@@ -147,7 +157,17 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def baseline_name(self) -> str:
         """The baseline's method."""
         usual = {"linear": "1F1B", "loop": "Interleaved1F1B", "v": "ZB-V"}
-        return self.baseline or usual.get(self.placement, "GPipe")
+        family = self.placement if isinstance(self.placement, str) else self.place().name
+        return self.baseline or usual.get(family, "GPipe")
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether the schedule is that of a plan, at the plan's prices."""
+        return self.method.casefold() == PLANNED
+
+
+PLANNED = "plan"
+"""The method that takes the schedule of a plan."""
 
 
 def out_folder(spec: RunSpec) -> Path:
@@ -189,7 +209,14 @@ def load_run(path: str | Path, settings: Sequence[str] = ()) -> RunSpec:
     data = read_data(path)
     for setting in settings:
         _apply(data, setting)
-    return convert(str(path), data, RunSpec)
+    spec = convert(str(path), data, RunSpec)
+    if spec.plan:
+        from .planned import with_plan
+
+        return with_plan(spec, data)
+    if spec.as_planned:
+        raise InputError(f"method = {spec.method!r}: is the schedule of a plan; give plan = FILE too")
+    return spec
 
 
 def _apply(data: dict[str, object], setting: str) -> None:

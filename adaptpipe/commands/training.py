@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptpipe.executor import check_checkpoint, launch, measure
-from adaptpipe.models import build_full, build_stage, next_byte_loss, training_batches
+from adaptpipe.models import build_full, build_stage, describe_split, next_byte_loss, training_batches
 from adaptpipe.models.hf import DecoderConfig
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Profile, Result
 
@@ -25,14 +25,32 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Everything that rank 0 brings home: the problem measured, both results, what it is worth, both trainings."""
+    """Everything that rank 0 brings home.
 
-    profile: Profile
+    Parameters
+    ----------
+    profile
+        What was measured; None where a plan was run as it is.
+    problem
+        What was solved.
+    results
+        The baseline, where there is one, and ours.
+    worth
+        What our choices are worth.
+    trained
+        For each of the results.
+    """
+
+    profile: Profile | None
     problem: Problem
-    baseline: Result
-    ours: Result
+    results: tuple[Result, ...]
     worth: Worth | None
-    trained: tuple[Trained, Trained]
+    trained: tuple[Trained, ...]
+
+    @property
+    def ours(self) -> Result:
+        """Our schedule."""
+        return self.results[-1]
 
 
 def launch_ranks(function: Callable[[int, int, RunSpec], R], spec: RunSpec) -> tuple[R, ...]:
@@ -81,8 +99,13 @@ def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoA
     """Profile, plan and train; rank 0 returns the outcome, or why there is none."""
     config, parts, text = configure(spec)
     if rank == 0:
-        say(f"measuring {len(parts)} stages on {ranks} ranks")
-    profile = profile_rank(rank, ranks, spec)
+        for line in describe_split(config, parts):
+            say(line)
+    profile = None
+    if not spec.as_planned:
+        if rank == 0:
+            say(f"measuring {len(parts)} stages on {ranks} ranks")
+        profile = profile_rank(rank, ranks, spec)
     box: list[object] = [None]
     if rank == 0:
         try:
@@ -95,11 +118,13 @@ def run_rank(rank: int, ranks: int, spec: RunSpec) -> Outcome | InputError | NoA
         return planned if rank == 0 else None
     assert isinstance(planned, tuple)
     problem, baseline, ours, value = planned
-    names = " and ".join(result.found_by or result.method for result in (baseline, ours))
+    results = (ours,) if baseline is None else (baseline, ours)
     if rank == 0:
-        say(f"training {spec.steps} steps each under {names}, in turns")
+        names = [result.found_by or result.method for result in results]
+        turns = "" if baseline is None else ", in turns"
+        say(f"training {spec.steps} steps under {' and '.join(names)}{turns}")
     try:
-        first, second = train(rank, spec, config, parts, text, problem, (baseline.schedule, ours.schedule))
+        trained = train(rank, spec, config, parts, text, problem, [result.schedule for result in results])
     except InputError as error:  # raised on every rank, as where the checkpoint is of another model
         return error if rank == 0 else None
-    return Outcome(profile, problem, baseline, ours, value, (first, second)) if rank == 0 else None
+    return Outcome(profile, problem, results, value, tuple(trained)) if rank == 0 else None

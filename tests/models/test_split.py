@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -92,6 +93,16 @@ def test_description_names_layers_and_parameters() -> None:
     lines = describe_split(config, split_layers(4, 3))
     assert lines[0] == "stage 0: 2 layers, embedding to block 0, 3,048 parameters"
     assert lines[2] == "stage 2: 1 layer, head, 2,320 parameters"
+    assert lines[3] == "all stages: 4 layers, each in one stage, 6,240 parameters, those of the model"
+    tied = describe_split(replace(config, tied=True), split_layers(4, 3))
+    assert tied[3] == f"{lines[3]}; 1 of the model's matrices in several layers, and counted in each"
+
+
+@pytest.mark.parametrize("parts", [(range(2), range(3, 4)), (range(2), range(1, 4)), (range(2), range(2, 3))])
+def test_a_split_that_loses_or_repeats_a_layer_is_refused(parts: tuple[range, ...]) -> None:
+    """Of 30 layers on 4 ranks, 28 were trained in silence: NVIDIA/Megatron-LM#1304."""
+    with pytest.raises(InputError, match="each of the 4 layers must be in one stage, in order; split_layers makes"):
+        describe_split(GPTConfig(layers=2, width=8, heads=2, sequence=16), parts)
 
 
 @pytest.mark.parametrize(
