@@ -59,7 +59,7 @@ def write_plan(
     placement: Sequence[int],
     sizes: Sequence[int],
     *,
-    method: Callable[[Problem, tuple[int, ...] | None], Schedule] = gpipe,
+    method: Callable[[Problem, tuple[int, ...]], Schedule] = gpipe,
     memory: int | None = None,
     says: Mapping[str, Any] | None = None,
     cluster: Mapping[str, Any] | None = None,
