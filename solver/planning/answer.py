@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
 from .bound import SHARE, lower_bound
+from .floated import floated
 from .plan import Plan
 from .robust import ERRORS, Gain, Robustness, ranked, robustness
 from .search import search
@@ -38,6 +39,9 @@ JUDGED = 0.1
 
 MOST_ALIKE = 4
 """Plans that are compared so."""
+
+FLOATED = 3
+"""Plans without a search that the searches go on from, beside the best of today's schedules."""
 
 RIVALS = 3
 """The best of so many of today's methods are what a plan is compared with where costs are wrong."""
@@ -170,7 +174,7 @@ class _Run:
     def run(self) -> Answer:
         known = todays(self.workload)
         base = known[0].plan(self.workload) if known and known[0].fits else None
-        own = () if base is None else (base,)
+        own = (*floated(self.workload)[:FLOATED], *(() if base is None else (base,)))
         bound = lower_bound(self.workload, seconds=SHARE * self.time_limit)
         kept = 0.0 if base is None else min(_judging_s(base), JUDGING * self.time_limit)
         left = max(0.0, self.time_limit - kept - (time.monotonic() - self.began))
@@ -216,7 +220,8 @@ class _Run:
         most = max(base.timeline.peak_memory)
         best = min(plans, key=lambda plan: plan.makespan)
         if max(best.timeline.peak_memory) > most:
-            plans = (*plans, *self._search(capped(self.workload, base), seconds, plans))
+            equal = capped(self.workload, base)
+            plans = (*plans, *self._search(equal, seconds, (*floated(equal)[:FLOATED], *plans)))
         within = (plan for plan in plans if max(plan.timeline.peak_memory) <= most)
         return min(within, key=lambda plan: plan.makespan)
 
