@@ -109,10 +109,12 @@ class _Search:
         while self.heap and self.heap[0][0] < self.best:
             if monotonic() >= self.deadline:
                 return self.heap[0][0], False
-            bound, _, _, plan = heapq.heappop(self.heap)
+            bound, _, _, plan = self.heap[0]  # which stays until its better bound is there, in case of Ctrl-C
             better = max(bound, self._look(plan, bound))
             if better < min(self.best, FAR):
-                heapq.heappush(self.heap, (better, -plan.level, next(self.number), plan))
+                heapq.heapreplace(self.heap, (better, -plan.level, next(self.number), plan))
+            else:
+                heapq.heappop(self.heap)
         return (self.best, True) if self.best < FAR else (0, False)
 
     def _look(self, plan: _Plan, bound: int) -> int:
