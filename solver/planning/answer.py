@@ -10,12 +10,12 @@ from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
 from .bound import SHARE, lower_bound
 from .floated import floated
+from .judging import JUDGED, RIVALS, Jury
 from .plan import Plan
-from .robust import ERRORS, Gain, Robustness, ranked, robustness
+from .robust import Gain, Robustness
 from .search import search
 from .today import Today, capped, rivals, todays
 from .workload import Workload
-from .wrong_costs import SOURCES
 
 OnProgress = Callable[[Progress], None]
 
@@ -31,23 +31,8 @@ LEAST_S = 0.1
 NEAR = 0.02
 """Where the best of today's schedules is this close to the bound, there is nothing to gain."""
 
-ALIKE = 0.0025
-"""Plans that are slower than the fastest by at most this share of it may be preferred to it, where costs are wrong."""
-
-JUDGED = 0.1
-"""Relative error of the costs that a plan's gain must outlive."""
-
-MOST_ALIKE = 4
-"""Plans that are compared so."""
-
 FLOATED = 3
 """Plans without a search that the searches go on from, beside the best of today's schedules."""
-
-RIVALS = 3
-"""The best of so many of today's methods are what a plan is compared with where costs are wrong."""
-
-DRAWS = 40
-"""Draws of wrong costs."""
 
 INTERRUPTED = "interrupted"
 """`Plan.reason` of a search that Ctrl-C ended."""
@@ -176,7 +161,8 @@ class _Run:
         base = known[0].plan(self.workload) if known and known[0].fits else None
         own = (*floated(self.workload)[:FLOATED], *(() if base is None else (base,)))
         bound = lower_bound(self.workload, seconds=SHARE * self.time_limit)
-        kept = 0.0 if base is None else min(_judging_s(base), JUDGING * self.time_limit)
+        jury = None if base is None else Jury.within(base, JUDGING * self.time_limit)
+        kept = 0.0 if jury is None else jury.takes_s
         left = max(0.0, self.time_limit - kept - (time.monotonic() - self.began))
         plans = (*self._search(self.workload, FULL * left, own), *own)
         if not plans:
@@ -190,8 +176,9 @@ class _Run:
         plans = _sorted([replace(plan, workload=self.workload, bound=bound) for plan in plans])
         robust = None
         try:
-            plans = self._preferred(plans)
-            robust = None if base is None else robustness(plans[0], rivals(known, RIVALS), draws=DRAWS, seed=self.seed)
+            if jury is not None:
+                plans = jury.preferred(plans, self.seed)
+                robust = jury.judged(plans[0], rivals(known, RIVALS), self.seed)
         except KeyboardInterrupt:  # the plans are there; what they are worth where costs are wrong remains untold
             self.interrupted = True
         took = time.monotonic() - self.began
@@ -225,13 +212,6 @@ class _Run:
         within = (plan for plan in plans if max(plan.timeline.peak_memory) <= most)
         return min(within, key=lambda plan: plan.makespan)
 
-    def _preferred(self, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
-        """Of those that are about as fast as the fastest, the one first that is fastest where costs are wrong."""
-        alike = [plan for plan in plans if plan.makespan <= (1 + ALIKE) * plans[0].makespan][:MOST_ALIKE]
-        if len(alike) > 1:
-            alike = [plan for plan, _ in ranked(alike, JUDGED, DRAWS, self.seed)]
-        return (*alike, *plans[len(alike) :])
-
 
 def _sorted(plans: list[Plan]) -> tuple[Plan, ...]:
     """Fastest first, none twice."""
@@ -239,12 +219,3 @@ def _sorted(plans: list[Plan]) -> tuple[Plan, ...]:
     for plan in sorted(plans, key=lambda plan: plan.makespan):
         found.setdefault((plan.split, plan.timeline.schedule), plan)
     return tuple(found.values())
-
-
-def _judging_s(base: Plan) -> float:
-    """Seconds that the draws of wrong costs will take about, by two of them."""
-    ranked([base], JUDGED, 1)  # loads what it runs
-    began = time.monotonic()
-    ranked([base], JUDGED, 2)
-    each = (time.monotonic() - began) / 2
-    return each * DRAWS * ((1 + RIVALS) * len(SOURCES) * sum(error > 0 for error in ERRORS) + MOST_ALIKE)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from adaptpipe.solver.evaluate.holdings import holdings
-from adaptpipe.solver.planning.answer import JUDGED, NEAR, Answer
+from adaptpipe.solver.planning.answer import NEAR, Answer
+from adaptpipe.solver.planning.judging import JUDGED
 from adaptpipe.solver.planning.plan import Plan
 from adaptpipe.solver.planning.robust import EXECUTIONS, Execution, Gain
 from adaptpipe.solver.planning.today import Today

@@ -11,7 +11,8 @@ from adaptpipe.commands.plan.advice import binds, gb, left_out, ms
 from adaptpipe.commands.plan.question import Question
 from adaptpipe.commands.plan.report import print_report
 from adaptpipe.commands.plan.subject import Subject, subject
-from adaptpipe.solver.planning.answer import RIVALS, Answer
+from adaptpipe.solver.planning.answer import Answer
+from adaptpipe.solver.planning.judging import RIVALS
 from adaptpipe.solver.planning.plan import Plan
 from adaptpipe.solver.planning.robust import robustness
 from adaptpipe.solver.planning.today import Today, rivals, todays
