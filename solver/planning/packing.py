@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -56,28 +56,21 @@ def items(weight: Array, most_states: int = MOST_STATES) -> Items:
     >>> items(np.array([[1], [5], [5], [6], [9]]), most_states=4).weight.tolist()
     [[5], [1], [9]]
     """
-    kinds, numbers = np.unique(np.asarray(weight, dtype=np.int64), axis=0, return_counts=True)
-    types = [(row.copy(), int(n)) for row, n in zip(kinds, numbers, strict=True)]
-    scale = 1.0 / np.maximum(1, np.abs(np.asarray(weight, dtype=np.float64)).sum(axis=0))
-    while _states([n for _, n in types]) > most_states:
-        best = None
-        for i in range(len(types)):
-            for j in range(i + 1, len(types)):
-                low = np.minimum(types[i][0], types[j][0])
-                lost = sum(n * float(((row - low) * scale).max()) for row, n in (types[i], types[j]))
-                if best is None or lost < best[0]:
-                    best = lost, i, j, low
-        assert best is not None, "one type has one state"
-        _, i, j, low = best
-        types[i] = (low, types[i][1] + types[j][1])
-        del types[j]
-    types.sort(key=lambda kind: -kind[1])
-    return Items(np.array([row for row, _ in types]), np.array([n for _, n in types], dtype=np.int64))
+    weight = np.asarray(weight, dtype=np.int64)
+    types, count = np.unique(weight, axis=0, return_counts=True)
+    scale = 1.0 / np.maximum(1.0, np.abs(weight).sum(axis=0))
+    while _states(count) > most_states:
+        low = np.minimum(types[:, None], types[None])
+        lost = count[:, None] * ((types[:, None] - low) * scale).max(axis=2)
+        both = lost + lost.T
+        both[np.tril_indices(len(types))] = np.inf
+        i, j = np.unravel_index(int(both.argmin()), both.shape)
+        types[i], count[i] = low[i, j], count[i] + count[j]
+        types, count = np.delete(types, j, axis=0), np.delete(count, j)
+    order = np.argsort(-count, kind="stable")
+    return Items(types[order], count[order].astype(np.int64))
 
 
-def _states(counts: Sequence[int]) -> int:
+def _states(count: Array) -> int:
     """Numbers of placed items of all types but the most frequent."""
-    found = 1
-    for n in sorted(counts)[:-1]:
-        found *= n + 1
-    return found
+    return prod(int(n) + 1 for n in np.sort(count)[:-1])
