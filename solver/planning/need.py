@@ -9,7 +9,7 @@ from .least_lack import Packing, least_lack
 from .partition import balanced
 from .workload import Workload
 
-SECONDS = 5.0
+SECONDS = 3.0
 """Time for one question of what can be packed. Where it is not enough, nothing is claimed."""
 
 GIGABYTE = 10**9
@@ -41,6 +41,8 @@ class Lack:
         The largest micro-batch, smaller than all that were allowed, that would do; None where none does.
     static_fits
         Whether the layers would fit without any activations: then recomputing them, or shorter sequences, may do.
+    proven
+        Bytes that some rank lacks for certain: `lacks`, unless the time was too short to prove that.
     layer
         A layer that alone is too large for every rank; None where none is.
     """
@@ -55,6 +57,7 @@ class Lack:
     ranks_needed: int | None
     microbatch: int | None
     static_fits: bool
+    proven: int
     layer: int | None
 
     @property
@@ -68,8 +71,12 @@ class Lack:
         first = (
             f"rank {self.rank} needs {_gb(self.limit_needed)} at least, for {holds} (static {_gb(self.static)}, "
             f"activations of one micro-batch of {batch} {_gb(self.activation)}), which is {_gb(self.lacks)} above its "
-            f"limit of {_gb(self.limit)}; no split and no placement lacks less"
+            f"limit of {_gb(self.limit)}; "
         )
+        if self.proven == self.lacks:
+            first += "no split and no placement lacks less"
+        else:
+            first += f"some rank lacks {_gb(self.proven)} at least, whatever the split and the placement"
         remedies = [f"{_gb(self.lacks)} more on each rank"]
         if self.ranks_needed is not None:
             remedies.append(f"{self.ranks_needed} ranks")
@@ -112,10 +119,10 @@ def why_not(workload: Workload) -> Lack | None:
             return None
         found.append((size, packing))
     size, packing = min(found, key=lambda each: each[1].lack)
-    return _lack(workload, size, packing)
+    return _lack(workload, size, packing, min(each.proven for _, each in found))
 
 
-def _lack(workload: Workload, size: int, packing: Packing) -> Lack:
+def _lack(workload: Workload, size: int, packing: Packing, proven: int) -> Lack:
     held, static = _held(workload, size), _held(workload, 0)
     holds = [[layer for layer, at in enumerate(packing.ranks) if at == rank] for rank in range(workload.ranks)]
     limits = _limits(workload)
@@ -139,6 +146,7 @@ def _lack(workload: Workload, size: int, packing: Packing) -> Lack:
         ranks_needed=_ranks_needed(workload, held),
         microbatch=next(smaller, None),
         static_fits=_fits(workload, 0),
+        proven=proven,
         layer=largest if held[largest] > max(limits) else None,
     )
 

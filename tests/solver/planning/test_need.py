@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -39,6 +40,7 @@ def test_the_lack_is_that_of_the_best_assignment(work: Workload) -> None:
     assert (0 if lack is None else lack.lacks) == least
     if lack is not None:
         assert lack.limit == work.cluster.memory[lack.rank]
+        assert lack.proven == lack.lacks
         assert lack.static + lack.activation == lack.limit_needed
 
 
@@ -68,6 +70,7 @@ def test_what_would_fit_is_said() -> None:
         "6.00 GB), which is 4.00 GB above its limit of 8.00 GB; no split and no placement lacks less; what would fit: "
         "4.00 GB more on each rank, or 3 ranks, or less activation memory: recompute, or shorter sequences"
     )
+    assert "8.00 GB; some rank lacks 1.00 GB at least, whatever the split" in str(replace(lack, proven=GB))
     smaller = why_not(workload([BLOCK] * 6, 2, memory=[9 * GB, 9 * GB], sizes=(2,)))
     assert smaller is not None
     assert smaller.microbatch == 1
