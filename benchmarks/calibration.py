@@ -11,6 +11,7 @@ to `benchmarks/results/DATE-calibration.md`, what was measured beside it.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -60,10 +61,14 @@ BYTES = ("activation", "retained")
 
 
 class Results(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was measured: for each case, by its place in `FITTED + HELD_OUT`, its profile, the fastest of the passes."""
+    """What was measured: for each case, by its place in `FITTED + HELD_OUT`, its profile, the fastest of the passes.
+
+    `load` is the number of processes that wanted to run in the last quarter of an hour.
+    """
 
     date: str
     machine: str
+    load: float
     passes: int
     profiles: tuple[Profile, ...]
 
@@ -155,9 +160,9 @@ def report(results: Results) -> str:
         "# Costs by formula against measured ones",
         "",
         f"Made by `python -m benchmarks.calibration` on {results.date}: {results.machine}, torch {torch.__version__}, "
-        f"one thread. GPTs of {BLOCKS} blocks in single precision; the layers are measured alone, in seconds of the "
-        f"processor, and of {results.passes} passes over all models the fastest counts. Errors are formula over "
-        "measured, minus 1.",
+        f"one thread; {results.load:.0f} processes wanted to run, in the mean of the last quarter of an hour. GPTs of "
+        f"{BLOCKS} blocks in single precision; the layers are measured alone, in seconds of the processor, and of "
+        f"{results.passes} passes over all models the fastest counts. Errors are formula over measured, minus 1.",
         "",
         "Fitted to "
         + "; ".join(f"width {c.width}, {c.sequence} tokens, sizes {', '.join(map(str, c.sizes))}" for c in FITTED)
@@ -224,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 best[at] = fastest(best[at], found)
             else:
                 best.append(found)
-    results = Results(str(today), machine(), options.passes, tuple(best))
+    results = Results(str(today), machine(), os.getloadavg()[2], options.passes, tuple(best))
     options.results.write_bytes(msgspec.json.encode(results) + b"\n")
     options.results.with_suffix(".md").write_text(report(results))
     print(report(results))

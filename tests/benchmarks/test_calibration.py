@@ -29,7 +29,7 @@ def exact(case: Case, factor: float = 1.0) -> Profile:
 
 def results(factor: float) -> Results:
     profiles = [*map(exact, FITTED), *(exact(case, factor) for case in HELD_OUT)]
-    return Results("2026-11-30", "a machine", 2, tuple(profiles))
+    return Results("2026-11-30", "a machine", 3.2, 2, tuple(profiles))
 
 
 def test_no_case_that_is_compared_was_fitted_to() -> None:
@@ -53,6 +53,7 @@ def test_the_table() -> None:
     text = report(results(0.5))
     assert "| model | +100.0% | " in text.replace("+99.9%", "+100.0%").replace("+100.1%", "+100.0%")
     assert "width 128, 64 tokens, sizes 1, 2, 4; width 256" in text
+    assert "one thread; 3 processes wanted to run" in text
     assert text.count("\n| 512 | 128 | ") == 8
 
 
