@@ -10,7 +10,7 @@ from .robust import ERRORS, Robustness, ranked, robustness
 from .today import Today
 from .wrong_costs import SOURCES, Source
 
-ALIKE = 0.0025
+ALIKE = 0.001
 """Plans that are slower than the fastest by at most this share of it may be preferred to it, where costs are wrong."""
 
 JUDGED = 0.1
