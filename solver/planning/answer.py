@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
 from .bound import SHARE, lower_bound
-from .floated import floated
 from .judging import JUDGED, RIVALS, Jury
 from .plan import Plan
 from .robust import Gain, Robustness
@@ -30,9 +29,6 @@ LEAST_S = 0.1
 
 NEAR = 0.02
 """Where the best of today's schedules is this close to the bound, there is nothing to gain."""
-
-FLOATED = 3
-"""Plans without a search that the searches go on from, beside the best of today's schedules."""
 
 INTERRUPTED = "interrupted"
 """`Plan.reason` of a search that Ctrl-C ended."""
@@ -159,7 +155,7 @@ class _Run:
     def run(self) -> Answer:
         known = todays(self.workload)
         base = known[0].plan(self.workload) if known and known[0].fits else None
-        own = (*floated(self.workload)[:FLOATED], *(() if base is None else (base,)))
+        own = () if base is None else (base,)
         bound = lower_bound(self.workload, seconds=SHARE * self.time_limit)
         jury = None if base is None else Jury.within(base, JUDGING * self.time_limit)
         kept = 0.0 if jury is None else jury.takes_s
@@ -207,8 +203,7 @@ class _Run:
         most = max(base.timeline.peak_memory)
         best = min(plans, key=lambda plan: plan.makespan)
         if max(best.timeline.peak_memory) > most:
-            equal = capped(self.workload, base)
-            plans = (*plans, *self._search(equal, seconds, (*floated(equal)[:FLOATED], *plans)))
+            plans = (*plans, *self._search(capped(self.workload, base), seconds, plans))
         within = (plan for plan in plans if max(plan.timeline.peak_memory) <= most)
         return min(within, key=lambda plan: plan.makespan)
 

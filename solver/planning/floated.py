@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..core.errors import NoAnswerError
 from ..core.placement import place
@@ -41,14 +41,18 @@ def floated(workload: Workload, rules: Sequence[Rule] = RULES) -> tuple[Plan, ..
     >>> best.makespan, best.timeline.problem.unit, [len(part) for part in best.split]
     (262000, 'us', [2, 2, 2, 2])
     """
+    return tuple(sorted(each_floated(workload, rules), key=lambda plan: plan.makespan))
+
+
+def each_floated(workload: Workload, rules: Sequence[Rule] = RULES) -> Iterator[Plan]:
+    """The plans of `floated`, as they are made."""
     placement = place("v", workload.ranks, 2)
     if workload.layers < placement.stage_count:
-        return ()
+        return
     began = time.monotonic()
     anatomy = Anatomy.of(workload.profile)
-    found: list[Plan] = []
     for division in workload.divisions:
-        even = [balanced(workload, placement, division, first_share=share) for share in FIRST_SHARES]
+        even = (balanced(workload, placement, division, first_share=share) for share in FIRST_SHARES)
         for split in dict.fromkeys([*(rule.split(anatomy, placement) for rule in rules), *even]):
             if split is None:
                 continue
@@ -57,5 +61,4 @@ def floated(workload: Workload, rules: Sequence[Rule] = RULES) -> tuple[Plan, ..
                 timeline = simulate_adaptive(problem, zb_v(problem, division))
             except NoAnswerError:  # a rank cannot hold what the order asks of it, even with every W done
                 continue
-            found.append(Plan(workload, split, timeline, 0, "ZB-V, floating", time.monotonic() - began))
-    return tuple(sorted(found, key=lambda plan: plan.makespan))
+            yield Plan(workload, split, timeline, 0, "ZB-V, floating", time.monotonic() - began)

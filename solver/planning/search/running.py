@@ -13,6 +13,7 @@ from ...evaluate.check import check
 from ...heuristics.greedy_kernel import FAR
 from ...solving import solve
 from ..bound import division_bound
+from ..floated import each_floated
 from ..need import why_not
 from ..plan import Plan
 from ..stage_table import StageTable
@@ -60,6 +61,9 @@ WARMER = (1.0, 8.0, 2.5, 20.0)
 LEVEL_MOVES = 2000
 """Moves that balance a start that is not exactly balanced."""
 
+FLOATED, FLOATING = 3, 0.1
+"""Plans that are made without a search to go on from, and the share of the time in which they are made."""
+
 FIRST_POLICIES = 40
 """Policies that every start is tried with; those that stay are tried with all."""
 
@@ -78,7 +82,8 @@ def search(
 
     Splits that load the ranks evenly, under several families of placements and for each division of the batch, are the
     starts. They are annealed: a move takes a layer from one stage to another, lets two unequal ranks change places, or
-    changes the policy of a greedy list scheduler, which judges them all. Few stay on. Of those, the order itself is
+    changes the policy of a greedy list scheduler, which judges them all. Few stay on, beside the best plans that are
+    made without a search, of `floated`. Of those, the order itself is
     annealed, and that of splits next to the best.
 
     Parameters
@@ -151,6 +156,13 @@ class _Run:
             problem = self.workload.problem(plan.split, plan.placement, plan.division)
             if not check(problem, plan.timeline.schedule):
                 kept.keep(plan.method, plan.split, plan.timeline.schedule)
+        if ("v", 2) in self.families:
+            at_once = sorted(kept.until(FLOATING, each_floated(self.workload)), key=lambda plan: plan.makespan)[
+                :FLOATED
+            ]
+            for plan in at_once:
+                kept.keep(plan.method, plan.split, plan.timeline.schedule)
+            plans = (*plans, *at_once)
         rows = [
             self._row(division, [plan for plan in plans if plan.division == division])
             for division in dict.fromkeys([*(plan.division for plan in plans), *self.workload.divisions])

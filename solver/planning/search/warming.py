@@ -9,6 +9,7 @@ from ...core.placement import place
 from ...core.profile import Measurement, Part, Profile
 from ...evaluate.simulate import simulate
 from ..bound import lower_bound
+from ..floated import floated
 from ..partition import balanced
 from ..stage_table import StageTable
 from ..workload import Workload
@@ -26,6 +27,7 @@ def warm_up() -> None:
     workload = Workload("warm", Profile("warm", (part,) * 4, 0.0), cluster, 2, (1,))
     stages = StageTable(workload, (1, 1))
     lower_bound(workload, seconds=0.0)
+    floated(workload)
     for family in ("v", "loop"):
         balanced(workload, place(family, 2, 2), (1, 1), table=stages)
     start = next(starts(workload, stages, [("linear", 1)]))

@@ -12,14 +12,11 @@ from adaptpipe.solver import Measurement, NoAnswerError, Part, Profile
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.planning import answer as answering
 from adaptpipe.solver.planning import judging
-from adaptpipe.solver.planning.answer import FLOATED, Answer, answer
-from adaptpipe.solver.planning.floated import floated
-from adaptpipe.solver.planning.instance_file import load_workload
+from adaptpipe.solver.planning.answer import Answer, answer
 from adaptpipe.solver.planning.judging import ALIKE
 from adaptpipe.solver.planning.plan import Plan
 from adaptpipe.solver.planning.today import capped, todays
 from adaptpipe.solver.planning.workload import Workload
-from benchmarks.instances import WORKLOADS
 
 Search = Callable[..., tuple[Plan, ...]]
 
@@ -33,7 +30,7 @@ def workload(memory: int | None = 100) -> Workload:
 
 
 def searching(monkeypatch: pytest.MonkeyPatch, search: Search) -> list[dict[str, Any]]:
-    """Let another search answer, with no plans to go on from but today's; what it was asked for."""
+    """Let another search answer; what it was asked for."""
     asked: list[dict[str, Any]] = []
 
     def find(within: Workload, **options: Any) -> tuple[Plan, ...]:
@@ -41,7 +38,6 @@ def searching(monkeypatch: pytest.MonkeyPatch, search: Search) -> list[dict[str,
         return search(within, **options)
 
     monkeypatch.setattr(answering, "search", find)
-    monkeypatch.setattr(answering, "floated", lambda _: ())
     return asked
 
 
@@ -72,23 +68,6 @@ def test_with_nothing_better_todays_best_is_the_plan(monkeypatch: pytest.MonkeyP
     assert 0 < found.plan.bound <= found.plan.makespan
     assert len(asked) == 1, "what fits into the base's memory needs no second search"
     assert [plan.timeline.schedule for plan in asked[0]["start"]] == [best.timeline.schedule]
-
-
-def test_plans_with_floating_weight_gradients_are_gone_on_from_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = searching(monkeypatch, none)
-    monkeypatch.setattr(answering, "floated", floated)
-    llama = load_workload(WORKLOADS, "llama2-7b-p4", sizes=(2,))
-    found = answer(llama, time_limit=20)
-    base, best = found.base, floated(llama)[0]
-    assert base is not None
-    assert found.plan.makespan == best.makespan < base.makespan
-    assert (found.plan.method, found.plan.split) == (best.method, best.split)
-    assert found.plan.bound > 0
-    full, equal = (each["start"] for each in asked)
-    assert [plan.method for plan in full] == ["ZB-V, floating"] * FLOATED + [base.name]
-    assert len(equal) > len(full), "those within the base's memory besides"
-    assert found.equal is not None
-    assert max(found.equal.timeline.peak_memory) <= max(base.timeline.peak_memory)
 
 
 def test_at_equal_memory_no_rank_holds_more_than_any_of_todays_best(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,12 @@ from adaptpipe.solver import InputError, NoAnswerError, check, place, simulate
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.profile import Measurement, Part, Profile
 from adaptpipe.solver.heuristics import zb_v
+from adaptpipe.solver.planning.floated import floated
+from adaptpipe.solver.planning.instance_file import load_workload
 from adaptpipe.solver.planning.search import search
 from adaptpipe.solver.planning.workload import Workload, split_of
 from adaptpipe.solver.portfolio.request import Progress
+from benchmarks.instances import WORKLOADS
 
 from .workloads import random_workload
 
@@ -80,6 +83,14 @@ def test_a_search_goes_on_from_plans() -> None:
     most = max(first[0].timeline.peak_memory)
     tight = search(unequal(memory=most - 1), time_limit=0.3, start=first)
     assert max(tight[0].timeline.peak_memory) < most
+
+
+def test_a_search_goes_on_from_plans_that_are_made_at_once() -> None:
+    """ZB-V with floating weight gradients; on Llama 2 7B no search of two seconds gets there by itself."""
+    workload = load_workload(WORKLOADS, "llama2-7b-p4", sizes=(2,))
+    assert search(workload, time_limit=2.0)[0].makespan <= floated(workload)[0].makespan
+    with_linear = search(workload, time_limit=0.2, families=[("linear", 1)])
+    assert {plan.placement.name for plan in with_linear} == {"linear"}, "but not where V is not asked for"
 
 
 def test_families_are_kept_to() -> None:
