@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from adaptpipe.solver import InputError
 
+from .halves import BlockLayers, Piece
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -70,11 +72,14 @@ class GPTConfig:
         Width of a block's hidden MLP layer over `width`.
     tied
         Whether the head scores tokens with the embedding's matrix, as GPT-2 does.
+    split_blocks
+        Whether a block is two layers, attention and MLP, which may be in different stages. Parameters have the same
+        names and values either way.
 
     Raises
     ------
     InputError
-        If a size is not a whole number from 1, `width` is no multiple of `heads`, or `tied` is not true or false.
+        If a size is not a whole number from 1, `width` is no multiple of `heads`, or a switch is not true or false.
 
     Examples
     --------
@@ -92,11 +97,13 @@ class GPTConfig:
     vocab: int = BYTE_VALUES
     mlp_ratio: int = 4
     tied: bool = False
+    split_blocks: bool = False
 
     def __post_init__(self) -> None:
         for key in ("layers", "width", "heads", "sequence", "vocab", "mlp_ratio"):
             _check_count(key, getattr(self, key))
         _check_switch("tied", self.tied)
+        _check_switch("split_blocks", self.split_blocks)
         if self.width % self.heads:
             below = self.width - self.width % self.heads
             nearest = [str(width) for width in (below, below + self.heads) if width]
@@ -107,8 +114,8 @@ class GPTConfig:
 
     @property
     def layer_names(self) -> tuple[str, ...]:
-        """`embedding`, `block 0` … and `head`."""
-        return ("embedding", *(f"block {block}" for block in range(self.layers)), "head")
+        """`embedding`, `block 0` …, or `attention 0`, `mlp 0` …, and `head`."""
+        return self._layers.names
 
     @property
     def layer_parameters(self) -> tuple[int, ...]:
@@ -116,9 +123,10 @@ class GPTConfig:
         width, hidden = self.width, self.width * self.mlp_ratio
         norm = 2 * width
         embedding = (self.vocab + self.sequence) * width
-        attention = _linear(width, 3 * width) + _linear(width, width)
-        block = 2 * norm + attention + _linear(width, hidden) + _linear(hidden, width)
-        return (embedding, *(block,) * self.layers, norm + _linear(width, self.vocab))
+        attention = norm + _linear(width, 3 * width) + _linear(width, width)
+        mlp = norm + _linear(width, hidden) + _linear(hidden, width)
+        blocks = self._layers.of_each((attention,) * self.layers, (mlp,) * self.layers)
+        return (embedding, *blocks, norm + _linear(width, self.vocab))
 
     @property
     def layer_sorts(self) -> tuple[str, ...]:
@@ -128,22 +136,37 @@ class GPTConfig:
     @property
     def ties(self) -> tuple[Tie, ...]:
         """The token matrix, if it is tied."""
-        last = self.layers + 1
-        return (((0, "layers.0.tokens.weight"), (last, f"layers.{last}.logits.weight")),) if self.tied else ()
+        return self._ties_to(self._layers.head)
+
+    def _ties_to(self, head: int) -> tuple[Tie, ...]:
+        return (
+            (((0, "layers.0.tokens.weight"), (head, f"layers.{self.layers + 1}.logits.weight")),) if self.tied else ()
+        )
+
+    @property
+    def _layers(self) -> BlockLayers:
+        return BlockLayers(self.layers, self.split_blocks)
 
     def make_stage(self, seed: int, layers: range) -> nn.Module:
         """Build a contiguous part of the layers, with weights that do not depend on the split."""
         from .stage import stack
 
-        return stack(self.make_layer, seed, layers, self.ties)
+        pieces = {piece.block + 1: piece for piece in self._layers.pieces(layers)}
+        head = self.layers + 1  # modules are numbered as they are where blocks are whole
+        modules = [*[0] * (0 in layers), *pieces, *[head] * (self._layers.head in layers)]
+        return stack(
+            lambda module: self._make_module(module, pieces.get(module)),
+            seed,
+            range(modules[0], modules[-1] + 1),
+            self._ties_to(head),
+        )
 
-    def make_layer(self, index: int) -> Layer:
-        """Build the layer at `index`, its parameters not yet initialised."""
+    def _make_module(self, index: int, piece: Piece | None) -> Layer:
         from .gpt import Block, Embedding, Head
 
-        if index == 0:
-            return Embedding(self)
-        return Head(self) if index == self.layers + 1 else Block(self)
+        if piece is not None:
+            return Block(self, piece.attention, piece.mlp)
+        return Head(self) if index else Embedding(self)
 
 
 @dataclass(frozen=True, slots=True)

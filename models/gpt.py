@@ -48,34 +48,51 @@ class Embedding(Layer):
 
 
 class Block(Layer):
-    """Hidden state to hidden state [S, T, D]: causal self-attention, then an MLP, each added to its input."""
+    """Hidden state to hidden state [S, T, D]: causal self-attention, then an MLP, each added to its input.
 
-    def __init__(self, config: GPTConfig) -> None:
+    Parameters
+    ----------
+    config
+        The whole model.
+    attention, mlp
+        Which of the two it has. What it has begins with the same weights as in a block that has both.
+    """
+
+    def __init__(self, config: GPTConfig, attention: bool = True, mlp: bool = True) -> None:
         super().__init__()
         width = config.width
         self.heads = config.heads
-        self._residual_std = _STD / math.sqrt(2 * config.layers)
-        self.norm1 = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.proj = nn.Linear(width, width)
-        self.norm2 = nn.LayerNorm(width)
-        self.fc1 = nn.Linear(width, config.mlp_ratio * width)
-        self.fc2 = nn.Linear(config.mlp_ratio * width, width)
+        self._config, self._has_attention, self._has_mlp = config, attention, mlp
+        if attention:
+            self.norm1 = nn.LayerNorm(width)
+            self.qkv = nn.Linear(width, 3 * width)
+            self.proj = nn.Linear(width, width)
+        if mlp:
+            self.norm2 = nn.LayerNorm(width)
+            self.fc1 = nn.Linear(width, config.mlp_ratio * width)
+            self.fc2 = nn.Linear(config.mlp_ratio * width, width)
 
     def reset(self, generator: torch.Generator) -> None:
         """Draw every parameter from `generator`, in a fixed order."""
-        self.norm1.reset_parameters()
-        reset_linear(self.qkv, _STD, generator)
-        reset_linear(self.proj, self._residual_std, generator)
-        self.norm2.reset_parameters()
-        reset_linear(self.fc1, _STD, generator)
-        reset_linear(self.fc2, self._residual_std, generator)
+        residual_std = _STD / math.sqrt(2 * self._config.layers)
+        if self._has_attention:
+            self.norm1.reset_parameters()
+            reset_linear(self.qkv, _STD, generator)
+            reset_linear(self.proj, residual_std, generator)
+        else:
+            Block(self._config, mlp=False).reset(generator)  # whose numbers come first
+        if self._has_mlp:
+            self.norm2.reset_parameters()
+            reset_linear(self.fc1, _STD, generator)
+            reset_linear(self.fc2, residual_std, generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """Attend and transform."""
-        x = x + self._attention(self.norm1(x))
-        branch: Tensor = self.fc2(F.gelu(self.fc1(self.norm2(x))))
-        return x + branch
+        if self._has_attention:
+            x = x + self._attention(self.norm1(x))
+        if self._has_mlp:
+            x = x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+        return x
 
     def _attention(self, x_STD: Tensor) -> Tensor:
         qkv_ST3HE: Tensor = self.qkv(x_STD).unflatten(-1, (3, self.heads, -1))

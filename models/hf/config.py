@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from adaptpipe.solver import InputError
 
 from ..config import Tie, unnumbered
+from ..halves import BlockLayers
 from .families import FAMILIES, Family, Settings
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class DecoderConfig:
     sequence
         Tokens of a sample in training; at most the config's positions. Stages take shorter samples, and longer ones
         up to the config's positions, too.
+    split_blocks
+        Whether a block is two layers, attention and MLP, which may be in different stages. Parameters have the same
+        names and values either way.
 
     Attributes
     ----------
@@ -39,7 +43,7 @@ class DecoderConfig:
     ------
     InputError
         If the family or the way of attention is unknown, the config cannot be built, or asks for what a stage cannot
-        do.
+        do; if `split_blocks` is not true or false.
 
     Examples
     --------
@@ -56,6 +60,7 @@ class DecoderConfig:
 
     settings: Settings
     sequence: int
+    split_blocks: bool = False
     layer_parameters: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +76,9 @@ class DecoderConfig:
                 f"model.sequence = {self.sequence!r}: must be a whole number from 1 to the config's "
                 f"max_position_embeddings, {positions}"
             )
-        object.__setattr__(self, "layer_parameters", _count(self.family, settings))
+        if not isinstance(self.split_blocks, bool):
+            raise InputError(f"model.split_blocks = {self.split_blocks!r}: must be true or false")
+        object.__setattr__(self, "layer_parameters", _count(self.family, settings, self.layers))
 
     @property
     def family(self) -> Family:
@@ -108,13 +115,18 @@ class DecoderConfig:
         return (self.family.module("modeling"),)
 
     @property
+    def layers(self) -> BlockLayers:
+        """Which layers there are."""
+        return BlockLayers(self.blocks, self.split_blocks)
+
+    @property
     def layer_names(self) -> tuple[str, ...]:
-        """`embedding`, `block 0` … and `head`."""
-        return ("embedding", *(f"block {block}" for block in range(self.blocks)), "head")
+        """`embedding`, `block 0` …, or `attention 0`, `mlp 0` …, and `head`."""
+        return self.layers.names
 
     @property
     def layer_sorts(self) -> tuple[str, ...]:
-        """The layers' names without their numbers; blocks that see fewer positions than a sample has are another sort.
+        """The layers' names without their numbers; those that see fewer positions than a sample has are another sort.
 
         Examples
         --------
@@ -125,6 +137,8 @@ class DecoderConfig:
         """
         windows = [self.family.window(self.settings, block) for block in range(self.blocks)]
         seen = ["" if window is None or window >= self.sequence else f", window {window}" for window in windows]
+        if self.split_blocks:
+            seen = [each for window in seen for each in (window, "")]
         return tuple(sort + more for sort, more in zip(unnumbered(self.layer_names), ["", *seen, ""], strict=True))
 
     @property
@@ -132,7 +146,7 @@ class DecoderConfig:
         """The token matrix, if it is tied."""
         family = self.family
         embedding = (0, f"{family.body}.{family.tokens}.weight")
-        return ((embedding, (self.blocks + 1, "lm_head.weight")),) if self.tied else ()
+        return ((embedding, (self.layers.head, "lm_head.weight")),) if self.tied else ()
 
     def make_stage(self, seed: int, layers: range) -> DecoderStage:
         """Build the layers of one stage."""
@@ -156,7 +170,7 @@ def _check_ability(settings: Settings) -> None:
             raise InputError(f"{key} = {value!r}: {why}; leave the key out")
 
 
-def _count(family: Family, settings: Settings) -> tuple[int, ...]:
+def _count(family: Family, settings: Settings, layers: BlockLayers) -> tuple[int, ...]:
     """Parameters of each layer, by building it without memory for its weights."""
     import torch
     from torch import nn
@@ -168,10 +182,10 @@ def _count(family: Family, settings: Settings) -> tuple[int, ...]:
         with torch.device("meta"):
             family.owner(settings)
             family.make_rotary(settings)
-            sizes = [size(family.make_embeddings(settings))]
-            sizes += [size(family.make_block(settings, block)) for block in range(settings.num_hidden_layers)]
+            first = size(family.make_embeddings(settings))
+            blocks = [family.make_block(settings, block) for block in range(settings.num_hidden_layers)]
             head = nn.Linear(settings.hidden_size, settings.vocab_size, bias=False)
-            sizes.append(size(family.make_norm(settings), head))
+            last = size(family.make_norm(settings), head)
     except InputError:
         raise
     except Exception as error:  # whatever transformers and torch say of sizes that do not fit
@@ -179,6 +193,8 @@ def _count(family: Family, settings: Settings) -> tuple[int, ...]:
             f"model: transformers cannot build a {family.name} of this config: {type(error).__name__}: {error}; "
             "change its keys"
         ) from error
-    if len(sizes) < 3:
+    if not blocks:
         raise InputError(f"num_hidden_layers = {settings.num_hidden_layers}: must be at least 1")
-    return tuple(sizes)
+    attention = tuple(size(*(block.get_submodule(name) for name in family.attention)) for block in blocks)
+    mlp = tuple(size(block) - count for block, count in zip(blocks, attention, strict=True))
+    return (first, *layers.of_each(attention, mlp), last)

@@ -45,6 +45,8 @@ class Family(ABC):
     """Where the body has its last norm."""
     tokens: ClassVar[str]
     """Where the body has the embedding of tokens, whose matrix may be tied to the head's."""
+    attention: ClassVar[tuple[str, ...]]
+    """A block's modules that attend; all others are the MLP's."""
 
     def settings(self, keys: Mapping[str, object]) -> Settings:
         """Make a config object of what is in a config.json."""
@@ -69,6 +71,20 @@ class Family(ABC):
     @abstractmethod
     def apply(self, block: nn.Module, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
         """Apply a block to a hidden state."""
+
+    @abstractmethod
+    def attend(self, block: Any, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Apply the attention of a block, its norm and the sum with its input included."""
+
+    @abstractmethod
+    def transform(self, block: Any, x: Tensor) -> Tensor:
+        """Apply the MLP of a block, its norm and the sum with its input included."""
+
+    def keep(self, block: nn.Module, attention: bool) -> None:
+        """Leave a block its attention, or its MLP, alone."""
+        for name, _ in list(block.named_children()):
+            if (name in self.attention) != attention:
+                delattr(block, name)
 
     @abstractmethod
     def make_norm(self, settings: Settings) -> nn.Module:
@@ -97,6 +113,7 @@ class Rotary(Family):
 
     __slots__ = ()
     body, blocks, norm, tokens = "model", "layers", "norm", "embed_tokens"
+    attention = ("input_layernorm", "self_attn")
 
     def make_embeddings(self, settings: Settings) -> nn.ModuleDict:
         """Build the embedding of tokens."""
@@ -119,6 +136,16 @@ class Rotary(Family):
         """Apply a decoder layer."""
         return _hidden(block(x, attention_mask=mask, position_embeddings=rotation))
 
+    def attend(self, block: Any, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Apply a decoder layer's attention."""
+        normed = block.input_layernorm(x)
+        return x + _hidden(block.self_attn(normed, position_embeddings=rotation, attention_mask=mask))
+
+    def transform(self, block: Any, x: Tensor) -> Tensor:
+        """Apply a decoder layer's MLP."""
+        branch: Tensor = block.mlp(block.post_attention_layernorm(x))
+        return x + branch
+
     def make_norm(self, settings: Settings) -> nn.Module:
         """Build a root-mean-square norm."""
         norm: nn.Module = self._named("modeling", "RMSNorm")(settings.hidden_size, eps=settings.rms_norm_eps)
@@ -135,6 +162,7 @@ class GPT2(Family):
 
     __slots__ = ()
     body, blocks, norm, tokens = "transformer", "h", "ln_f", "wte"
+    attention = ("ln_1", "attn")
 
     def make_embeddings(self, settings: Settings) -> nn.ModuleDict:
         """Build the embeddings of tokens and positions, and their dropout."""
@@ -157,6 +185,15 @@ class GPT2(Family):
     def apply(self, block: nn.Module, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
         """Apply a block."""
         return _hidden(block(x, attention_mask=mask))
+
+    def attend(self, block: Any, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Apply a block's attention."""
+        return x + _hidden(block.attn(block.ln_1(x), attention_mask=mask))
+
+    def transform(self, block: Any, x: Tensor) -> Tensor:
+        """Apply a block's MLP."""
+        branch: Tensor = block.mlp(block.ln_2(x))
+        return x + branch
 
     def make_norm(self, settings: Settings) -> nn.Module:
         """Build a layer norm."""

@@ -16,7 +16,9 @@ _ATTENTION = "attn_implementation"
 """A key that every config takes and none lists; older releases do not take it from a file."""
 
 
-def read_decoder(source: str | Path | Mapping[str, object], *, sequence: int, **changes: object) -> DecoderConfig:
+def read_decoder(
+    source: str | Path | Mapping[str, object], *, sequence: int, split_blocks: bool = False, **changes: object
+) -> DecoderConfig:
     """Configuration of a decoder from a config.json.
 
     Parameters
@@ -26,6 +28,8 @@ def read_decoder(source: str | Path | Mapping[str, object], *, sequence: int, **
         as transformers does.
     sequence
         Tokens of a sample in training.
+    split_blocks
+        Whether attention and MLP are layers of their own.
     **changes
         Keys of the config to change, or to add; unknown ones are refused.
 
@@ -45,7 +49,7 @@ def read_decoder(source: str | Path | Mapping[str, object], *, sequence: int, **
     place = "model" if isinstance(source, Mapping) else str(source)
     family = _family(f"{place}: model_type", data.get("model_type"))
     _check_keys(family, changes)
-    return DecoderConfig(_settings(place, family, data | changes), sequence)
+    return DecoderConfig(_settings(place, family, data | changes), sequence, split_blocks)
 
 
 def build_decoder(**keys: object) -> DecoderConfig:
@@ -54,8 +58,8 @@ def build_decoder(**keys: object) -> DecoderConfig:
     Parameters
     ----------
     **keys
-        `config`, a config.json, or `family`, one of `FAMILIES`; `sequence`; and keys of the family's config: all that
-        differ from the file, or from what transformers takes when they are left out.
+        `config`, a config.json, or `family`, one of `FAMILIES`; `sequence` and perhaps `split_blocks`; and keys of the
+        family's config: all that differ from the file, or from what transformers takes when they are left out.
 
     Raises
     ------
@@ -65,6 +69,9 @@ def build_decoder(**keys: object) -> DecoderConfig:
     file, name, sequence = (keys.pop(key, None) for key in ("config", "family", "sequence"))
     if sequence is None:
         raise InputError('model.sequence: missing; kind "hf" needs the tokens of a sample')
+    split = keys.pop("split_blocks", False)
+    if not isinstance(split, bool):
+        raise InputError(f"model.split_blocks = {split!r}: must be true or false")
     if not isinstance(sequence, int):
         raise InputError(f"model.sequence = {sequence!r}: must be a whole number")
     if (file is None) == (name is None):
@@ -73,10 +80,12 @@ def build_decoder(**keys: object) -> DecoderConfig:
             f"{' or '.join(map(repr, FAMILIES))} and keys of its config"
         )
     if file is None:
-        return read_decoder({"model_type": _family("model.family", name).name}, sequence=sequence, **keys)
+        return read_decoder(
+            {"model_type": _family("model.family", name).name}, sequence=sequence, split_blocks=split, **keys
+        )
     if not isinstance(file, str):
         raise InputError(f"model.config = {file!r}: must be the name of a config.json")
-    return read_decoder(file, sequence=sequence, **keys)
+    return read_decoder(file, sequence=sequence, split_blocks=split, **keys)
 
 
 def _family(key: str, name: object) -> Family:

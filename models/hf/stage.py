@@ -52,15 +52,15 @@ class DecoderStage(nn.Module):
         family, settings = config.family, config.settings
         owner = family.owner(settings)
 
-        def drawn(layer: int, make: Callable[[], M]) -> M:
+        def drawn(module: int, make: Callable[[], M]) -> M:
             # Constructors and initialisers draw from the global generator.
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                module = make()
-                torch.default_generator.set_state(generator_for(seed, f"layer {layer}").get_state())
-                module.apply(owner._init_weights)
-            return module
+                made = make()
+                torch.default_generator.set_state(generator_for(seed, f"layer {module}").get_state())
+                made.apply(owner._init_weights)
+            return made
 
-        first, last = 0, config.blocks + 1
+        first, last = 0, config.layers.head
         self._family = family
         self._longest: int = settings.max_position_embeddings
         self._has_embedding, self._has_head = first in layers, last in layers
@@ -72,19 +72,25 @@ class DecoderStage(nn.Module):
         if self._has_embedding:
             for name, part in embeddings.items():
                 body.add_module(name, part)
-        numbers = [layer - 1 for layer in layers if first < layer < last]
-        blocks = {str(n): drawn(n + 1, partial(family.make_block, settings, n)) for n in numbers}
+        self._pieces = tuple(config.layers.pieces(layers))
+        blocks = {}
+        for piece in self._pieces:
+            block = drawn(piece.block + 1, partial(family.make_block, settings, piece.block))
+            if not piece.whole:
+                family.keep(block, piece.attention)
+            blocks[str(piece.block)] = block
         body.add_module(family.blocks, nn.ModuleDict(blocks))
         if self._has_head:
-            head = drawn(last, lambda: _make_head(config))
+            head = drawn(config.blocks + 1, lambda: _make_head(config))
             body.add_module(family.norm, head["norm"])
             self.lm_head = head["lm_head"]
             if config.tied:
                 self.lm_head.weight = embeddings[family.tokens].weight
-        self._windows = [family.window(settings, n) for n in numbers]
-        rotary = family.make_rotary(settings) if blocks else None
+        self._windows = [family.window(settings, piece.block) for piece in self._pieces]
+        attending = [window for piece, window in zip(self._pieces, self._windows, strict=True) if piece.attention]
+        rotary = family.make_rotary(settings) if attending else None
         eager = settings._attn_implementation == "eager"
-        self._positions = Positions(rotary, self._windows, eager, config.sequence)
+        self._positions = Positions(rotary, attending, eager, config.sequence)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply every layer.
@@ -105,8 +111,14 @@ class DecoderStage(nn.Module):
             x = family.embed(body, x)
         self._positions.prepare(x)
         rotation = self._positions.rotation
-        for block, window in zip(body.get_submodule(family.blocks).children(), self._windows, strict=True):
-            x = family.apply(block, x, self._positions.mask(window), rotation)
+        blocks = body.get_submodule(family.blocks).children()
+        for block, piece, window in zip(blocks, self._pieces, self._windows, strict=True):
+            if piece.whole:
+                x = family.apply(block, x, self._positions.mask(window), rotation)
+            elif piece.attention:
+                x = family.attend(block, x, self._positions.mask(window), rotation)
+            else:
+                x = family.transform(block, x)
         if self._has_head:
             x = self.lm_head(body.get_submodule(family.norm)(x))
         return x

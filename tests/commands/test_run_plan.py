@@ -18,7 +18,7 @@ from adaptpipe.models import build, describe_split
 from adaptpipe.solver import InputError, Measurement, NoAnswerError, Part, Problem, Profile, Schedule, simulate
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.placement import explicit
-from adaptpipe.solver.heuristics import gpipe
+from adaptpipe.solver.heuristics import gpipe, zb_v
 from adaptpipe.solver.heuristics.one_by_one import one_by_one
 from adaptpipe.solver.planning.plan import Plan
 from adaptpipe.solver.planning.plan_file import PlanFile, load_plan
@@ -247,6 +247,34 @@ def test_a_baseline_that_was_asked_for_must_fit(tmp_path: Path) -> None:
     )
     with pytest.raises(NoAnswerError, match=r"base\.json: .*; choose another, or leave it out"):
         as_planned(load_run(write_run(tmp_path), [f"plan={plan}", f"baseline={tmp_path}/base.json"]))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    "model",
+    [
+        GPT,
+        {
+            "kind": "hf", "family": "llama", "sequence": 16, "hidden_size": 16, "intermediate_size": 24,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 256,
+        },
+    ],
+    ids=["gpt", "llama"],
+)  # fmt: skip
+def test_attention_and_mlp_of_a_block_on_different_ranks(tmp_path: Path, model: dict[str, Any]) -> None:
+    """As plans of --split-layers have it: the run file's model is that of whole blocks, and so are the gradients'."""
+    plan = write_plan(
+        tmp_path / "plan.json", {**model, "split_blocks": True}, (2, 2, 1, 1), (0, 1, 1, 0), (2, 1), method=zb_v
+    )
+    run = write_run(tmp_path, model=model)
+    halves, parts, _ = configure(load_run(run, [f"plan={plan}"]))
+    assert halves.layer_names[2:4] == ("mlp 0", "attention 1")
+    assert parts[1] == range(2, 4)
+    done = call("run", run, "--set", f"plan={plan}", "--set", "steps=1", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert all(row["gradient_error"] <= 1e-5 for row in answer(done)["run"])
+    with pytest.raises(InputError, match="has 6 layers, embedding to head, and the model 4"):
+        configure(load_run(run, [f"plan={plan}", "model.split_blocks=false"]))
 
 
 def test_the_schedule_of_a_plan_needs_a_plan(tmp_path: Path) -> None:

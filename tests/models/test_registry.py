@@ -38,6 +38,7 @@ def test_kinds() -> None:
             r"model.heads: missing; kind \"gpt\" needs layers, width, he",
         ),
         ("gpt", {**GPT_KEYS, "tied": 1}, r"model.tied = 1: must be true or false"),
+        ("gpt", {**GPT_KEYS, "split_blocks": 1}, r"model.split_blocks = 1: must be true or false"),
         ("gpt", {**GPT_KEYS, "layers": 0}, r"model.layers = 0: must be a whole number from 1"),
         ("gpt", {**GPT_KEYS, "layers": "2"}, r"model.layers = '2': must be a whole number"),
         ("gpt", {**GPT_KEYS, "sequence": 2.0}, r"model.sequence = 2.0: must be a whole number"),

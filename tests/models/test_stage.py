@@ -28,6 +28,7 @@ MLP = MLPConfig(layers=4, width=16, inputs=5, outputs=7)
 CONFIGS = [
     pytest.param(GPT, id="gpt"),
     pytest.param(GPTConfig(layers=4, width=6, heads=3, sequence=12, vocab=11, mlp_ratio=1), id="gpt-odd"),
+    pytest.param(GPTConfig(layers=2, width=16, heads=2, sequence=12, split_blocks=True), id="gpt-halves"),
     pytest.param(MLP, id="mlp"),
     pytest.param(MLPConfig(layers=4, width=3, inputs=5, outputs=7, activation="tanh", norm=False), id="mlp-no-norm"),
 ]
@@ -102,6 +103,28 @@ def test_parameters_of_the_stages_sum_to_the_models(config: ModelConfig, parts: 
     for part, stage in zip(parts, stages, strict=True):
         assert parameter_count(stage) == sum(config.layer_parameters[part.start : part.stop])
         assert parameter_count(stage) == sum(weight.numel() for weight in stage.state_dict().values())
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_attention_and_mlp_apart_are_the_same_model(tied: bool) -> None:
+    whole = replace(GPT, tied=tied)
+    halves = replace(whole, split_blocks=True)
+    assert halves.layer_names[:4] == ("embedding", "attention 0", "mlp 0", "attention 1")
+    assert halves.layer_sorts[2:4] == ("mlp", "attention")
+    expected, found = build_full(whole, 5).state_dict(), build_full(halves, 5).state_dict()
+    assert list(found) == list(expected)
+    assert all(torch.equal(found[key], expected[key]) for key in expected)
+    half = build_stage(halves, 5, range(4, 6)).state_dict()  # MLP of one block, attention of the next
+    assert {key.rpartition(".")[0] for key in half} == {
+        f"layers.{name}" for name in ("2.norm2", "2.fc1", "2.fc2", "3.norm1", "3.qkv", "3.proj")
+    }
+    assert all(torch.equal(half[key], expected[key]) for key in half)
+    parts = (range(2), range(2, 9), range(9, 10))
+    assert tied_copies(halves, parts) == (
+        (((0, "layers.0.tokens.weight"), (2, "layers.5.logits.weight")),) if tied else ()
+    )
+    last = build_stage(halves, 5, parts[2]).state_dict()
+    assert torch.equal(last["layers.5.logits.weight"], expected["layers.5.logits.weight"])
 
 
 def test_seeds_and_layers_differ() -> None:

@@ -65,9 +65,9 @@ DECODERS: dict[str, Mapping[str, object]] = {
 """What a config.json of each would hold."""
 
 
-def decoder(name: str, **changes: object) -> DecoderConfig:
+def decoder(name: str, *, split_blocks: bool = False, **changes: object) -> DecoderConfig:
     """One of them."""
-    return read_decoder(DECODERS[name], sequence=SEQUENCE, **changes)
+    return read_decoder(DECODERS[name], sequence=SEQUENCE, split_blocks=split_blocks, **changes)
 
 
 def own_model(config: DecoderConfig) -> Any:

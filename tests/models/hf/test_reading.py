@@ -79,6 +79,7 @@ def test_dropouts_are_told() -> None:
         ({"family": "lama"}, r"model.family = 'lama': not a family that can be split; use one of gpt2, llama, mistral"),
         ({"family": ["llama"]}, r"model.family = \['llama'\]: not a family"),
         ({"sequence": None}, r'model.sequence: missing; kind "hf" needs the tokens of a sample'),
+        ({"split_blocks": "yes"}, r"model.split_blocks = 'yes': must be true or false"),
         ({"sequence": "12"}, r"model.sequence = '12': must be a whole number"),
         ({"sequence": True}, r"model.sequence = True: must be a whole number from 1 to the .*_embeddings, 20"),
         ({"sequence": 0}, r"model.sequence = 0: must be a whole number from 1 to the .*embeddings, 20"),
