@@ -23,6 +23,9 @@ from .question import Question, axis, vary
 
 MOST_CASES = 100_000
 
+LONG = ("todays", "robustness", "memory_kinds")
+"""Figures that a case leaves out: there may be thousands."""
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -58,7 +61,7 @@ class Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key
         `Case.key`.
     row
-        The figures; None where there is no plan.
+        The figures, but for `LONG` ones; None where there is no plan.
     reason
         Why there is none.
     """
@@ -146,7 +149,7 @@ def answer_case(case: Case) -> Line:
         about, answer = ask(case.question, case.effort)
         if answer.interrupted:
             raise KeyboardInterrupt
-        found = row(about, answer)
+        found = {key: value for key, value in row(about, answer).items() if key not in LONG}
     except AdaptPipeError as error:
         reason = str(error)
     return Line(dict(case.changes), case.key, found, reason)

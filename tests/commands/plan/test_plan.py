@@ -147,6 +147,7 @@ def test_what_if(tmp_path: Path) -> None:
     assert "ranks=99: 44 layers for 99 ranks" in done.stdout
     again = answer(call("plan", *words, "-o", tmp_path / "cases.jsonl", "--json"))
     assert [row["case"]["ranks"] for row in again["rows"]] == ["2", "8", "99"]
+    assert set(again["rows"][1]) == KEYS - {"todays", "robustness", "memory_kinds"} | {"case", "reason"}
     assert "cannot fit" in again["rows"][0]["reason"]
     merged = call("plan", "--merge", tmp_path / "cases.jsonl", "-o", tmp_path / "all.jsonl")
     assert merged.stdout == done.stdout
