@@ -69,15 +69,15 @@ class Lack:
         holds = "1 layer" if self.layers == 1 else f"{self.layers} layers"
         batch = "1 sample" if self.size == 1 else f"{self.size} samples"
         first = (
-            f"rank {self.rank} needs {_gb(self.limit_needed)} at least, for {holds} (static {_gb(self.static)}, "
-            f"activations of one micro-batch of {batch} {_gb(self.activation)}), which is {_gb(self.lacks)} above its "
-            f"limit of {_gb(self.limit)}; "
+            f"rank {self.rank} needs {_text(self.limit_needed)} at least, for {holds} (static {_text(self.static)}, "
+            f"activations of one micro-batch of {batch} {_text(self.activation)}), which is {_text(self.lacks)} above "
+            f"its limit of {_text(self.limit)}; "
         )
         if self.proven == self.lacks:
             first += "no split and no placement lacks less"
         else:
-            first += f"some rank lacks {_gb(self.proven)} at least, whatever the split and the placement"
-        remedies = [f"{_gb(self.lacks)} more on each rank"]
+            first += f"some rank lacks {_text(self.proven)} at least, whatever the split and the placement"
+        remedies = [f"{_text(self.lacks)} more on each rank"]
         if self.ranks_needed is not None:
             remedies.append(f"{self.ranks_needed} ranks")
         if self.microbatch is not None:
@@ -185,12 +185,15 @@ def _ranks_needed(workload: Workload, held: list[int]) -> int | None:
     return None
 
 
-def _gb(count: int) -> str:
+def _text(count: int) -> str:
     """Bytes for people, rounded up.
 
     Examples
     --------
-    >>> _gb(71_400_000_000), _gb(1)
-    ('71.40 GB', '0.01 GB')
+    >>> _text(71_400_000_000), _text(1_234_567), _text(12)
+    ('71.40 GB', '1.24 MB', '12 B')
     """
-    return f"{-(-count * 100 // GIGABYTE) / 100:.2f} GB"
+    for unit, size in (("GB", GIGABYTE), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{-(-count * 100 // size) / 100:.2f} {unit}"
+    return f"{count} B"
