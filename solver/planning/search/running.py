@@ -27,16 +27,16 @@ from .starts import FAMILIES, boundaries, start_at, starts
 from .table import table_of
 from .warming import warm_up
 
-BEGIN = 0.15
+BEGIN = 0.2
 """Share of the time in which starts are made; one at least."""
 
-FIRST = 0.3
+FIRST = 0.25
 """Share of the time after which a start is tried with one policy only."""
 
 REPAIR = 0.5
 """Share of the time until which splits are sought that fit, where none does."""
 
-CLIMBS = ((24, 4, 0.25), (10, 3, 0.35), (5, 2, 0.48))
+CLIMBS = ((24, 3, 0.28), (10, 2, 0.38), (5, 1, 0.5))
 """Rounds of changes of splits and policies: how many searches take part, how many of them at most with one placement
 and division, and the share of the time that is over when they end."""
 
@@ -237,7 +237,7 @@ class _Run:
 
     def _order(self) -> None:
         """Anneal the order of the best plans, and of their neighbours."""
-        for climber in _leading(self.climbers, ORDERS[0][0], ORDERS[0][0]):
+        for climber in _leading(self.climbers, ORDERS[0][0], 2):
             self._take(climber)
         for number, (count, end, warmth) in enumerate(ORDERS):
             best = self.kept.leading(count)
