@@ -62,7 +62,8 @@ LEVEL_MOVES = 2000
 """Moves that balance a start that is not exactly balanced."""
 
 FLOATED, FLOATING = 3, 0.1
-"""Plans that are made without a search to go on from, and the share of the time in which they are made."""
+"""Plans that are made without a search, whose order is annealed where they are among the best, and the share of the
+time in which they are made."""
 
 FIRST_POLICIES = 40
 """Policies that every start is tried with; those that stay are tried with all."""
@@ -160,9 +161,8 @@ class _Run:
             at_once = sorted(kept.until(FLOATING, each_floated(self.workload)), key=lambda plan: plan.makespan)[
                 :FLOATED
             ]
-            for plan in at_once:
+            for plan in at_once:  # for the rounds of annealing of the order, where they are among the best
                 kept.keep(plan.method, plan.split, plan.timeline.schedule)
-            plans = (*plans, *at_once)
         rows = [
             self._row(division, [plan for plan in plans if plan.division == division])
             for division in dict.fromkeys([*(plan.division for plan in plans), *self.workload.divisions])
