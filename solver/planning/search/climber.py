@@ -20,8 +20,8 @@ from .policies import policies
 from .table import Table
 from .variants import variants
 
-HEAT = 0.002
-"""Highest temperature, as a share of the value: a plan may get worse by some thousandths at first."""
+HEAT = 0.006
+"""Highest temperature, as a share of the value: splits over unequal ranks must get some thousandths worse at first."""
 
 SPLITS = 0.4
 """Share of moves that change the split."""
