@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from adaptpipe.commands.plan.question import Question
+from adaptpipe.commands.plan.subject import subject
 from adaptpipe.commands.planned import as_planned
 from adaptpipe.commands.planning import configure
 from adaptpipe.commands.run_file import load_run
@@ -288,3 +290,14 @@ def test_a_plan_is_emulated_without_a_model(tmp_path: Path) -> None:
     done = call("run", write_run(tmp_path), "--emulate", "--set", f"plan={plan}", "--set", "steps=1", "--json")
     assert done.exit_code == 0, done.stderr
     assert [row["schedule"] for row in answer(done)["emulated"]] == ["1F1B", "1F1B", "plan", "plan"]
+
+
+def test_a_run_file_may_name_the_plan_that_is_made_of_it(tmp_path: Path) -> None:
+    run, cluster = tmp_path / "run.toml", tmp_path / "cpu.toml"
+    run.write_text(
+        'plan = "not there yet.json"\n[model]\nkind = "gpt"\nlayers = 2\nwidth = 16\nheads = 2\nsequence = 16'
+    )
+    cluster.write_text(CLUSTER)
+    assert subject(Question(model=str(run), cluster=str(cluster))).workload.layers == 4
+    with pytest.raises(InputError, match=r"not there yet\.json: cannot be read"):
+        load_run(run)

@@ -80,7 +80,8 @@ def costs_of(question: Question, device: Device, sizes: tuple[int, ...]) -> Cost
         assert measured is not None
         return _as_measured(question, measured)
     if Path(question.model).suffix.lower() == ".toml":
-        table: Mapping[str, object] = load_run(question.model).model
+        # A plan that it names may be the one to be made.
+        table: Mapping[str, object] = load_run(question.model, ["plan=", "method=auto"]).model
         architecture, recipe = _own(table, question.sequence), SINGLE
         name, sequence = Path(question.model).stem, question.sequence or architecture.positions or SEQUENCE
     else:
