@@ -8,6 +8,9 @@ from difflib import get_close_matches
 
 from adaptpipe.solver import InputError
 
+DEVICES_PER_NODE = 8
+"""As in HGX and DGX servers, and in AMD's platform."""
+
 
 @dataclass(frozen=True, slots=True)
 class Achieved:
@@ -60,6 +63,11 @@ class Device:
         Bytes of its memory, as published.
     inside, between
         Bytes per second, one way, between two devices of a node and between two of different nodes, as published.
+    mesh
+        Whether every two devices of a node have a link of their own, which `inside` is the speed of: a group uses all
+        of them at once. Otherwise a switch joins them, and a device sends at `inside` to however many.
+    per_node
+        Devices of a node.
     inside_latency_s, between_latency_s
         Seconds of an empty message between them; assumed.
     op_s
@@ -82,6 +90,8 @@ class Device:
     memory: int
     inside: float
     between: float
+    mesh: bool = False
+    per_node: int = DEVICES_PER_NODE
     inside_latency_s: float = 15e-6
     between_latency_s: float = 30e-6
     op_s: float = 80e-6
@@ -98,6 +108,8 @@ class Device:
             value = getattr(self, key)
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(f"device.{key} = {value}: must be finite and not below 0")
+        if self.per_node < 1:
+            raise InputError(f"device.per_node = {self.per_node}: must be at least 1")
         if not 0 <= self.kept_share < 1:
             raise InputError(f"device.kept_share = {self.kept_share}: must be at least 0 and below 1")
 
@@ -111,6 +123,20 @@ class Device:
         (8600000000, 71400000000)
         """
         return self.kept + round(self.kept_share * self.memory)
+
+    def exchange(self, devices: int) -> float:
+        """Bytes per second that each of a group of neighbours sends to the others, all at once.
+
+        Where such groups do not fit into nodes evenly, some of them send between nodes, and set the pace.
+
+        Examples
+        --------
+        >>> [round(DEVICES[name].exchange(8) / 1e9) for name in ("h100", "mi300x")], DEVICES["h100"].exchange(16) / 1e9
+        ([350, 348], 40.0)
+        """
+        if self.per_node % devices:
+            return self.between * self.achieved.between
+        return self.inside * self.achieved.inside * (max(1, devices - 1) if self.mesh else 1)
 
     @property
     def usable(self) -> int:
@@ -126,7 +152,7 @@ DEVICES = {
         Device("h100", 989e12, 3.35e12, 80 * 10**9, 450e9, 50e9),
         Device("h200", 989e12, 4.8e12, 141 * 10**9, 450e9, 50e9),
         Device("b200", 2250e12, 8.0e12, 180 * 10**9, 900e9, 50e9),
-        Device("mi300x", 1307.4e12, 5.3e12, 192 * 10**9, 64e9, 50e9),
+        Device("mi300x", 1307.4e12, 5.3e12, 192 * 10**9, 64e9, 50e9, mesh=True),
     )
 }
 """Devices by name: dense bf16, one way, as their makers publish them.

@@ -10,10 +10,7 @@ from dataclasses import dataclass, replace
 from adaptpipe.solver import InputError
 from adaptpipe.solver.core.cluster import Cluster
 
-from .device import Device, device
-
-DEVICES_PER_NODE = 8
-"""Of the presets: as in HGX and DGX servers, and in AMD's platform."""
+from .device import DEVICES_PER_NODE, Device, device
 
 MOST_DEVICES = 65_536
 
@@ -50,11 +47,22 @@ class Member:
         Its speed relative to what the device's figures say.
     limit
         Bytes that it may hold; None: what the device's reserve leaves.
+
+    Raises
+    ------
+    InputError
+        When a value is out of bounds.
     """
 
     device: Device
     speed: float = 1.0
     limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.speed) and self.speed > 0):
+            raise InputError(f"speed of {self.device.name} = {self.speed}: must be finite and above 0")
+        if self.limit is not None and self.limit < 0:
+            raise InputError(f"limit of {self.device.name} = {self.limit} bytes: must not be below 0")
 
     @property
     def usable(self) -> int:
@@ -120,13 +128,15 @@ class Fleet:
         Raises
         ------
         InputError
-            When there are too few to tell what a further one would be.
+            When there are none, or too few to tell what a further one would be.
 
         Examples
         --------
         >>> len(fleet("h100x8").resized(64).members)
         64
         """
+        if count < 1:
+            raise InputError(f"cluster {self.name}: {count} devices are asked for; must be at least 1")
         more = count - len(self.members)
         if more > 0 and (self.links is not None or len(set(self.members)) > 1):
             raise InputError(
@@ -169,7 +179,7 @@ class Fleet:
         return ranks
 
     def cluster(self, tp: int = 1, dp: int = 1) -> tuple[Device, Cluster]:
-        """Device of the first rank, and the ranks relative to it.
+        """Device of the first rank, with the nodes and links that it has here, and the ranks relative to it.
 
         Devices are numbered as Megatron-LM does: those of a tensor-parallel group are neighbours, then come a rank's
         replicas, then the ranks of the pipeline. A rank is as fast as the slowest of its devices, holds as much as the
@@ -200,12 +210,28 @@ class Fleet:
             [_worst(self.link(r * wide + k, q * wide + k) for k in range(wide)) for q in range(ranks)]
             for r in range(ranks)
         ]
-        return first, Cluster(
+        return self._linked(first, wide), Cluster(
             self.name,
             tuple(min(speed(member) for member in group) for group in groups),
             tuple(min(member.usable for member in group) for group in groups),
             tuple(tuple(wire.latency_s for wire in row) for row in wires),
             tuple(tuple(wire.bandwidth for wire in row) for row in wires),
+        )
+
+    def _linked(self, device: Device, wide: int) -> Device:
+        """A device with the links of this fleet; of a matrix the worst between the devices of any one rank."""
+        inside, between, mesh = self.inside, self.between, device.mesh
+        if self.links is not None and wide > 1:
+            starts = range(0, len(self.members), wide)
+            pairs = (self.links[a + k][a + n] for a in starts for k in range(wide) for n in range(wide) if k != n)
+            inside = between = _worst(pairs)
+            mesh = False
+        return replace(
+            device,
+            per_node=self.per_node,
+            mesh=mesh,
+            inside=device.inside if inside is None else inside.bandwidth / device.achieved.inside,
+            between=device.between if between is None else between.bandwidth / device.achieved.between,
         )
 
 
@@ -227,7 +253,7 @@ def fleet(name: str) -> Fleet:
     >>> len(fleet("a100-40x16").members)
     16
     """
-    match = re.fullmatch(r"(.+)x(\d{1,9})", name, re.IGNORECASE)
+    match = re.fullmatch(r"(.+)x([0-9]{1,9})", name, re.IGNORECASE)
     if match is None:
         raise InputError(
             f"cluster {name!r}: neither a file nor a preset; a preset is a device, x and their number, as in h100x8"

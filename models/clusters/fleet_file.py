@@ -12,8 +12,8 @@ import msgspec
 from adaptpipe.solver import InputError
 from adaptpipe.solver.files.reading import convert, read_data
 
-from .device import Achieved, Device, device
-from .fleet import DEVICES_PER_NODE, MOST_DEVICES, Fleet, Link, Member, fleet
+from .device import DEVICES_PER_NODE, Achieved, Device, device
+from .fleet import MOST_DEVICES, Fleet, Link, Member, fleet
 
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 Above = Annotated[float, msgspec.Meta(gt=0, le=1e12)]

@@ -6,6 +6,12 @@ from dataclasses import dataclass, fields
 
 from adaptpipe.solver import InputError
 
+MOST_LAYERS = 10_000
+"""Of any kind, so that a slip of the pen is no list of millions."""
+
+MOST = 10**9
+"""Of every other dimension."""
+
 
 @dataclass(frozen=True, slots=True)
 class Latent:
@@ -142,7 +148,7 @@ class Architecture:
     Raises
     ------
     InputError
-        When a dimension is not a whole number from 1, or heads cannot share keys evenly.
+        When a dimension is not a whole number from 1, or too large, or heads cannot share keys evenly.
 
     Examples
     --------
@@ -211,5 +217,6 @@ def _check(
                 raise InputError(f"{place}{field.name} = {found!r}: must be true or false")
         elif kind == "int" or (field.name in optional and found is not None):
             least = 0 if field.name in zero else 1
-            if isinstance(found, bool) or not isinstance(found, int) or found < least:
-                raise InputError(f"{place}{field.name} = {found!r}: must be a whole number from {least}")
+            most = MOST_LAYERS if field.name in ("layers", "mtp") else MOST
+            if isinstance(found, bool) or not isinstance(found, int) or not least <= found <= most:
+                raise InputError(f"{place}{field.name} = {found!r}: must be a whole number from {least} to {most}")

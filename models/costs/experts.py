@@ -8,7 +8,10 @@ import numpy as np
 
 from adaptpipe.solver import InputError
 
-_DRAWS = 4000
+_DRAWS, _EVEN = 4000, 1e-6
+
+MOST_VARIATION = 3.0
+"""Of how often experts are chosen: beyond, nearly all tokens meet one of them."""
 
 
 @lru_cache(maxsize=64)
@@ -34,7 +37,7 @@ def busiest(count: int, holders: int, variation: float) -> tuple[float, float]:
     Raises
     ------
     InputError
-        When the variation is below 0.
+        When the variation is not from 0 to `MOST_VARIATION`.
 
     Examples
     --------
@@ -44,9 +47,9 @@ def busiest(count: int, holders: int, variation: float) -> tuple[float, float]:
     >>> 1.2 < mean < 1.3, 0 < spread < 0.1
     (True, True)
     """
-    if not 0 <= variation < float("inf"):
-        raise InputError(f"expert_imbalance = {variation}: must be finite and not below 0")
-    if holders == 1 or variation == 0:
+    if not isinstance(variation, int | float) or not 0 <= variation <= MOST_VARIATION:
+        raise InputError(f"expert_imbalance = {variation!r}: must be a number from 0 to {MOST_VARIATION:g}")
+    if holders == 1 or variation < _EVEN:
         return 1.0, 0.0
     shape = 1 / variation**2
     drawn = np.random.default_rng(0).gamma(shape * (count // holders), size=(_DRAWS, holders))

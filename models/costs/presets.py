@@ -44,14 +44,14 @@ def _qwen3(layers: int, width: int, heads: int, ffn: int, tied: bool = False) ->
     return _rotary("qwen3", layers, width, heads, 8, ffn, 151936, head_dim=128, tie_word_embeddings=tied)
 
 
-def _qwen3_moe(layers: int, width: int, heads: int, width_of_one: int) -> Config:
+def _qwen3_moe(layers: int, width: int, heads: int, ffn: int, width_of_one: int) -> Config:
     return _rotary(
         "qwen3_moe",
         layers,
         width,
         heads,
         4,
-        6144,
+        ffn,
         151936,
         head_dim=128,
         num_experts=128,
@@ -115,8 +115,8 @@ PRESETS: dict[str, Config] = {
     "qwen3-8b": _qwen3(36, 4096, 32, 12288),
     "qwen3-14b": _qwen3(40, 5120, 40, 17408),
     "qwen3-32b": _qwen3(64, 5120, 64, 25600),
-    "qwen3-30b-a3b": _qwen3_moe(48, 2048, 32, 768),
-    "qwen3-235b-a22b": _qwen3_moe(94, 4096, 64, 1536),
+    "qwen3-30b-a3b": _qwen3_moe(48, 2048, 32, 6144, 768),
+    "qwen3-235b-a22b": _qwen3_moe(94, 4096, 64, 12288, 1536),
     "mistral-7b": _rotary("mistral", 32, 4096, 32, 8, 14336, 32000, sliding_window=4096),
     "mixtral-8x7b": _mixtral(32, 4096, 32, 14336, 32000),
     "mixtral-8x22b": _mixtral(56, 6144, 48, 16384, 32000),

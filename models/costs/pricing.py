@@ -18,12 +18,15 @@ from adaptpipe.solver import InputError, Measurement, Part, Profile
 from adaptpipe.solver.planning.workload import Tie
 
 from ..clusters.device import Device
-from .architecture import Architecture
+from .architecture import MOST, Architecture
 from .calibration import Calibration
 from .experts import busiest
 from .layer import Layer
 from .structure import structure
 from .work import MIXED, RECOMPUTE, Degrees, Recipe, Recompute, held_bytes, work_of
+
+MOST_S, MOST_BYTES = 1e8, 10**17
+"""Of one micro-batch, all layers together: far beyond what anyone trains, and far within 64 bits."""
 
 
 def layers(
@@ -79,7 +82,8 @@ def layers(
     Raises
     ------
     InputError
-        When a value is out of bounds, or `tp` does not divide the heads.
+        When a value is out of bounds, `tp` does not divide the heads, or a micro-batch takes more than `MOST_S` or
+        `MOST_BYTES`.
 
     Examples
     --------
@@ -105,6 +109,7 @@ def layers(
         calibration or Calibration(device.achieved, device.op_s),
     )
     parts = tuple(pricing.part(layer, sorted(set(sizes))) for layer in found)
+    _require_plausible(model, sequence, parts)
     name = device.name if tp == 1 else f"{tp} × {device.name}"
     return Profile(name, parts, 0.0, op_s=device.op_s), tuple(_ties(model, found, pricing))
 
@@ -112,10 +117,10 @@ def layers(
 def _check(model: Architecture, sequence: int, sizes: Sequence[int], degrees: Degrees, recompute: str) -> None:
     if recompute not in RECOMPUTE:
         raise InputError(f"recompute = {recompute!r}: must be one of {', '.join(RECOMPUTE)}")
-    if sequence < 1:
-        raise InputError(f"sequence = {sequence}: must be at least 1")
-    if not sizes or min(sizes) < 1:
-        raise InputError(f"sizes = {list(sizes)}: must be micro-batch sizes of at least 1 sample")
+    if not _counts(sequence):
+        raise InputError(f"sequence = {sequence!r}: must be a whole number from 1 to {MOST}")
+    if not sizes or not all(map(_counts, sizes)):
+        raise InputError(f"sizes = {list(sizes)}: must be micro-batch sizes, whole numbers from 1 to {MOST}")
     for heads, whose in ((model.heads, ""), (model.vision.heads if model.vision else 0, "'s vision tower")):
         if heads % degrees.tp:
             raise InputError(f"tp = {degrees.tp}: does not divide the {heads} heads of {model.name}{whose}")
@@ -127,6 +132,23 @@ def _check(model: Architecture, sequence: int, sizes: Sequence[int], degrees: De
     count = 0 if model.experts is None else model.experts.count
     if degrees.ep > 1 and (count == 0 or count % degrees.ep):
         raise InputError(f"ep = {degrees.ep}: does not divide the {count} experts of {model.name}; leave it at 1")
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST
+
+
+def _require_plausible(model: Architecture, sequence: int, parts: Sequence[Part]) -> None:
+    """Refuse what sums of 64 bits would not hold."""
+    largest = [part.measurements[-1] for part in parts]
+    seconds = sum(m.forward_s + m.backward_s for m in largest)
+    held = sum(max(m.activation, m.retained, m.message) for m in largest) + sum(part.static for part in parts)
+    if seconds > MOST_S or held > MOST_BYTES:
+        raise InputError(
+            f"{model.name}: a micro-batch of {largest[0].size} × {sequence} tokens would take {seconds:.1e} s and "
+            f"{held:.1e} bytes on one device; must be at most {MOST_S:.0e} s and {MOST_BYTES:.0e} bytes: check the "
+            "model's dimensions, the sequence and the micro-batch sizes"
+        )
 
 
 def sample_flops(model: Architecture, sequence: int) -> float:

@@ -21,13 +21,13 @@ class Keys:
         self.data = data
         self.place = place
 
-    def count(self, key: str, *others: str, default: int | None = None) -> int:
+    def count(self, key: str, *others: str, default: int | None = None, least: int = 1) -> int:
         """A whole number, under the first of the names that is there."""
         for name in (key, *others):
             value = self.data.get(name)
             if value is not None:
-                if isinstance(value, bool) or not isinstance(value, int):
-                    raise InputError(f"{self.place}: {name} = {value!r}: must be a whole number")
+                if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                    raise InputError(f"{self.place}: {name} = {value!r}: must be a whole number from {least}")
                 return value
         if default is None:
             kind = self.data.get("model_type")
@@ -120,7 +120,7 @@ def from_config(data: Mapping[str, object], name: str, place: str | None = None)
 def _rotary(keys: Keys) -> dict[str, Any]:
     """What Llama and its relatives have in common."""
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
-    if "head_dim" not in keys.data and heads and hidden % heads:
+    if keys.data.get("head_dim") is None and hidden % heads:
         raise InputError(
             f"{keys.place}: hidden_size = {hidden}: not a multiple of num_attention_heads = {heads}; change one or add "
             "head_dim"
@@ -130,7 +130,7 @@ def _rotary(keys: Keys) -> dict[str, Any]:
         "hidden": hidden,
         "heads": heads,
         "kv_heads": keys.count("num_key_value_heads", default=heads),
-        "head_size": keys.count("head_dim", default=hidden // max(1, heads)),
+        "head_size": keys.count("head_dim", default=hidden // heads),
         "ffn": keys.count("intermediate_size"),
         "vocab": keys.count("vocab_size"),
         "tied": keys.switch("tie_word_embeddings", False),
@@ -173,7 +173,7 @@ def _qwen_experts(keys: Keys, shared: int) -> dict[str, Any]:
 
 
 def _qwen2_moe(keys: Keys) -> dict[str, Any]:
-    return _qwen2(keys) | _qwen_experts(keys, keys.count("shared_expert_intermediate_size"))
+    return _qwen2(keys) | _qwen_experts(keys, keys.count("shared_expert_intermediate_size", least=0))
 
 
 def _qwen3(keys: Keys) -> dict[str, Any]:
@@ -237,24 +237,24 @@ def _glm4_moe(keys: Keys) -> dict[str, Any]:
             keys.count("n_routed_experts"),
             keys.count("num_experts_per_tok"),
             one,
-            shared=one * keys.count("n_shared_experts", default=0),
-            first_dense=keys.count("first_k_dense_replace", default=0),
+            shared=one * keys.count("n_shared_experts", default=0, least=0),
+            first_dense=keys.count("first_k_dense_replace", default=0, least=0),
             bias=True,
         ),
-        "mtp": keys.count("num_nextn_predict_layers", default=0),
+        "mtp": keys.count("num_nextn_predict_layers", default=0, least=0),
     }
 
 
 def _gpt2(keys: Keys) -> dict[str, Any]:
     width, heads = keys.count("n_embd"), keys.count("n_head")
-    if width % max(1, heads):
+    if width % heads:
         raise InputError(f"{keys.place}: n_embd = {width}: not a multiple of n_head = {heads}")
     return {
         "layers": keys.count("n_layer"),
         "hidden": width,
         "heads": heads,
         "kv_heads": heads,
-        "head_size": width // max(1, heads),
+        "head_size": width // heads,
         "ffn": keys.count("n_inner", default=4 * width),
         "vocab": keys.count("vocab_size"),
         "gated": False,
@@ -284,8 +284,8 @@ def _deepseek_v2(keys: Keys) -> dict[str, Any]:
             keys.count("n_routed_experts"),
             keys.count("num_experts_per_tok"),
             one,
-            shared=one * keys.count("n_shared_experts", default=0),
-            first_dense=keys.count("first_k_dense_replace", default=0),
+            shared=one * keys.count("n_shared_experts", default=0, least=0),
+            first_dense=keys.count("first_k_dense_replace", default=0, least=0),
         ),
     }
 
@@ -294,7 +294,7 @@ def _deepseek_v3(keys: Keys) -> dict[str, Any]:
     base = _deepseek_v2(keys)
     return base | {
         "experts": replace(base["experts"], bias=True),
-        "mtp": keys.count("num_nextn_predict_layers", default=0),
+        "mtp": keys.count("num_nextn_predict_layers", default=0, least=0),
     }
 
 

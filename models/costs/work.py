@@ -26,9 +26,6 @@ RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 FIXED_S = (30e-6, 40e-6, 20e-6)
 """Seconds that F, I and W of a block take whatever its size: launches of its kernels; assumed."""
 
-NODE = 8
-"""Devices that are linked as within a node; groups of more exchange at the speed between nodes."""
-
 EXPOSED = 0.5
 """Share of the exchange between expert-parallel ranks that no computation covers; assumed."""
 
@@ -175,8 +172,8 @@ def work_of(
     attention = size * layer.attention / tp
     moved = tokens * layer.moved * recipe.element
     logits = tokens * layer.logits * recipe.logit
-    gathered = tokens * layer.synced * recipe.element * (tp - 1) / _link(device, tp)
-    sent = tokens * layer.sent * recipe.element * (ep - 1) / ep / _link(device, tp * ep)
+    gathered = tokens * layer.synced * recipe.element * (tp - 1) / device.exchange(tp)
+    sent = tokens * layer.sent * recipe.element * (ep - 1) / ep / device.exchange(tp * ep)
     exchange = gathered + EXPOSED * sent
     forward, backward, weight = (layer.launches * each for each in FIXED_S)
     if layer.kind == "embedding":
@@ -215,10 +212,3 @@ def held_bytes(layer: Layer, recipe: Recipe) -> tuple[float, float]:
     after_f = layer.held * recipe.element + layer.stats * 4 + layer.logits * recipe.logit
     kept = sum(matrix.kept for matrix in layer.matrices) - layer.logits
     return after_f, kept * recipe.element + layer.logits * recipe.logit_gradient
-
-
-def _link(device: Device, devices: int) -> float:
-    """Bytes per second between the devices of a group."""
-    if devices <= NODE:
-        return device.inside * device.achieved.inside
-    return device.between * device.achieved.between

@@ -83,7 +83,8 @@ class Memory:
     static
         For each stage, bytes of weights, gradients and optimizer state.
     reserve
-        For each rank, bytes set aside for messages: receive windows and sends in flight.
+        For each rank, bytes set aside: for messages (receive windows and sends in flight), and for what one op holds
+        for itself while it runs.
     limit
         For each rank, bytes that it may hold, static and reserve included; None: no limit.
     unit

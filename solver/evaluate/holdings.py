@@ -18,7 +18,7 @@ class Holding:
     Parameters
     ----------
     static
-        Weights, gradients and optimizer state, and the reserve for messages.
+        Weights, gradients and optimizer state, and the reserve.
     activations
         What F's took and no backward has freed yet.
     retained

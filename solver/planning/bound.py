@@ -156,10 +156,10 @@ class _Layers:
 
     def memory_time(self) -> int:
         """A layer holds its activations from its F until its backward; all ranks together have so much room."""
-        limits = [limit for limit in self.workload.cluster.memory if limit is not None]
-        if len(limits) < self.workload.ranks:
+        if None in self.workload.cluster.memory:
             return 0
-        room = sum(limits) - int(self.workload.static.sum()) + sum(tie.static for tie in self.workload.ties)
+        rooms = sum(self.table.room(rank) for rank in range(self.workload.ranks))
+        room = rooms - int(self.workload.static.sum()) + sum(tie.static for tie in self.workload.ties)
         held = 0.0
         for size, count in self.table.sizes.items():
             prices = self.workload.prices(size)

@@ -174,9 +174,9 @@ def _every(workload: Workload) -> Iterator[tuple[int, _Plan]]:
     """Every plan that may fit into memory, but for names of ranks that are alike, with a quick bound."""
     alike = _alike(workload.cluster)
     saved = sum(tie.static for tie in workload.ties)
-    room = np.array([FAR if limit is None else limit for limit in workload.cluster.memory], dtype=np.int64)
     for d, division in enumerate(workload.divisions):
         table = StageTable(workload, division)
+        room = np.array([table.room(rank) for rank in range(workload.ranks)], dtype=np.int64)
         tables = (table.forward, table.passed, table.work, table.backwards)
         need = np.minimum(FAR, table.activation + table.static - saved)
         for stages in range(workload.ranks, workload.layers + 1):

@@ -48,7 +48,7 @@ def least_lack(held: Sequence[int], ties: Sequence[Tie], limits: Sequence[int], 
         What they share: it counts once where both are on one rank. So each set of ties that are together is tried, as
         one item for each group of layers.
     limits
-        Bytes that each rank may hold, shape (p,); no more ranks than layers.
+        Bytes that each rank may hold, below 0 where even nothing is too much, shape (p,); no more ranks than layers.
     seconds
         For each set of ties.
 
@@ -104,7 +104,7 @@ def _packed(weights: Sequence[int], limits: Sequence[int], seconds: float) -> Pa
     model, ranks = cp_model.CpModel(), range(len(limits))
     kinds = sorted(Counter(weights).items(), reverse=True)
     number = [[model.new_int_var(0, count, "") for _ in ranks] for _, count in kinds]
-    lack = model.new_int_var(0, max(1, sum(weights)), "")
+    lack = model.new_int_var(0, max(1, sum(weights)) - min(0, *limits), "")
     for (_, count), row in zip(kinds, number, strict=True):
         model.add(sum(row) == count)
     for rank in ranks:

@@ -30,7 +30,8 @@ class Lack:
     layers
         How many layers it holds.
     static, activation
-        Bytes of their weights, gradients and optimizer state, and of their activations for one micro-batch.
+        Bytes of their weights, gradients and optimizer state, and of their activations for one micro-batch, with what
+        one op holds for itself.
     limit
         Bytes that it may hold.
     limit_needed
@@ -94,10 +95,10 @@ class Lack:
 def why_not(workload: Workload) -> Lack | None:
     """Why no plan fits into every rank's memory; None where one does, or where it could not be told.
 
-    A rank needs its layers' static bytes, and the activations of one micro-batch: when the F of its last stage runs,
-    it holds those of all its stages. That suffices: every layer may be a stage of its own, on any rank, and one
-    micro-batch after the other, with fused backwards, holds no more. So a plan fits exactly where layers can be packed
-    into ranks, at least one in each, for the largest micro-batch of some division.
+    A rank needs its layers' static bytes, what one op holds for itself, and the activations of one micro-batch: when
+    the F of its last stage runs, it holds those of all its stages. That suffices: every layer may be a stage of its
+    own, on any rank, and one micro-batch after the other, with fused backwards, holds no more. So a plan fits exactly
+    where layers can be packed into ranks, at least one in each, for the largest micro-batch of some division.
 
     Examples
     --------
@@ -125,7 +126,7 @@ def why_not(workload: Workload) -> Lack | None:
 def _lack(workload: Workload, size: int, packing: Packing, proven: int) -> Lack:
     held, static = _held(workload, size), _held(workload, 0)
     holds = [[layer for layer, at in enumerate(packing.ranks) if at == rank] for rank in range(workload.ranks)]
-    limits = _limits(workload)
+    limits, transient = _limits(workload, size), workload.transient(size)
 
     def counted(rank: int, amount: list[int]) -> int:
         saved = sum(tie.static for tie in workload.ties if set(tie.layers) <= set(holds[rank]))
@@ -140,10 +141,10 @@ def _lack(workload: Workload, size: int, packing: Packing, proven: int) -> Lack:
         rank=rank,
         layers=len(holds[rank]),
         static=without,
-        activation=need - without,
-        limit=limits[rank],
-        limit_needed=need,
-        ranks_needed=_ranks_needed(workload, held),
+        activation=need - without + transient,
+        limit=limits[rank] + transient,
+        limit_needed=need + transient,
+        ranks_needed=_ranks_needed(workload, size),
         microbatch=next(smaller, None),
         static_fits=_fits(workload, 0),
         proven=proven,
@@ -157,14 +158,14 @@ def _held(workload: Workload, size: int) -> list[int]:
     return [int(value) for value in held]
 
 
-def _limits(workload: Workload) -> list[int]:
-    """Bytes that each rank may hold, everything where there is no limit."""
-    most = sum(_held(workload, max(workload.sizes)))
-    return [most if limit is None else limit for limit in workload.cluster.memory]
+def _limits(workload: Workload, size: int) -> list[int]:
+    """Bytes that each rank may hold for longer than one op runs, everything where there is no limit."""
+    most, transient = sum(_held(workload, max(workload.sizes))), workload.transient(size) if size else 0
+    return [most if limit is None else limit - transient for limit in workload.cluster.memory]
 
 
 def _packed(workload: Workload, size: int) -> Packing | None:
-    return least_lack(_held(workload, size), workload.ties, _limits(workload), SECONDS)
+    return least_lack(_held(workload, size), workload.ties, _limits(workload, size), SECONDS)
 
 
 def _fits(workload: Workload, size: int) -> bool:
@@ -172,9 +173,9 @@ def _fits(workload: Workload, size: int) -> bool:
     return packing is not None and packing.lack == 0
 
 
-def _ranks_needed(workload: Workload, held: list[int]) -> int | None:
+def _ranks_needed(workload: Workload, size: int) -> int | None:
     """The least number of ranks with the largest limit that have room; None where no number has."""
-    limit = max(_limits(workload))
+    held, limit = _held(workload, size), max(_limits(workload, size))
     if max(held) > limit:
         return None
     saved = sum(tie.static for tie in workload.ties)

@@ -135,9 +135,9 @@ class StageTable:
         return np.asarray((both[-1] - both) / (PER_TICK * self.speeds[-1]), dtype=np.int64)
 
     def room(self, rank: int) -> int:
-        """Bytes that a rank may hold; `FAR` where there is no limit."""
+        """Bytes that a rank may hold for longer than one op runs, below 0 where nothing fits; `FAR`: no limit."""
         limit = self.workload.cluster.memory[rank]
-        return FAR if limit is None else limit
+        return FAR if limit is None else limit - self.workload.transient(self.largest)
 
     def rank_work(self, bounds: Sequence[int], row: Sequence[int]) -> Array:
         """Ticks of each rank for the stages between `bounds` on the ranks of `row`; shape (p,)."""

@@ -54,6 +54,8 @@ class Prices:
         Nanoseconds of F, I, W and B at speed 1, without `op`.
     activation, retained, message
         Bytes held after F and after I, and of the message that leaves the layer.
+    transient
+        Bytes that one op of the layer holds for itself while it runs.
     op
         Nanoseconds that each op of a stage takes beside its layers.
     """
@@ -65,6 +67,7 @@ class Prices:
     activation: Array
     retained: Array
     message: Array
+    transient: Array
     op: int
 
 
@@ -162,6 +165,7 @@ class Workload:
                 count(lambda m: m.activation),
                 count(lambda m: m.retained),
                 count(lambda m: m.message),
+                count(lambda m: m.transient),
                 ceil(exact(self.profile.op_s) * 10**9),
             )
         return self._prices[size]
@@ -169,6 +173,11 @@ class Workload:
     @cached_property
     def _prices(self) -> dict[int, Prices]:
         return {}
+
+    def transient(self, size: int) -> int:
+        """Bytes that any rank must have free for what one op holds for itself, as a layer that is made again does, with
+        micro-batches of at most a size: the largest of all layers, since layers run one after the other."""
+        return int(self.prices(size).transient.max())
 
     @cached_property
     def static(self) -> Array:
@@ -238,7 +247,7 @@ class Workload:
                 activation=count("activation"),
                 retained=count("retained"),
                 static=self.stage_static(split, placement),
-                reserve=(0,) * self.ranks,
+                reserve=(self.transient(sizes[-1]),) * self.ranks,
                 limit=cluster.memory,
                 unit="MB",
             ),
@@ -321,6 +330,7 @@ def _measured(part: Part, size: int) -> Measurement:
         held("activation"),
         held("retained"),
         held("message"),
+        transient=held("transient"),
     )
 
 

@@ -173,7 +173,9 @@ def _memory(plan: Plan) -> None:
                 "–" if limit is None else gb(limit - held.total),
             ]
         )
-    print("\nmemory in GB (10^9 bytes), at the moment when each rank holds most")
+    aside = max(plan.timeline.problem.memory.reserve)
+    more = f"; the first column has {gb(aside)} beside, for what one op holds for itself" if aside else ""
+    print(f"\nmemory in GB (10^9 bytes), at the moment when each rank holds most{more}")
     table(
         ["rank", "weights, gradients, optimizer", "activations", "kept for W", "peak", "limit", "free"],
         rows,

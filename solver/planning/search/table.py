@@ -34,7 +34,7 @@ class Table(NamedTuple):
         Which of the different links joins two ranks, -1 on the diagonal, shape (p, p); which of the different speeds a
         rank has, shape (p,).
     limit
-        Bytes that each rank may hold, shape (p,).
+        Bytes that each rank may hold for longer than one op runs, shape (p,).
     which
         Size of each micro-batch, as an index, shape (m,).
     """
@@ -76,7 +76,10 @@ def table_of(stages: StageTable) -> Table:
         lag=np.array([_lags(messages, *pair) for pair in links], dtype=np.int64).reshape(-1, *messages.shape),
         link=link,
         speed=stages.of_rank,
-        limit=np.array([UNLIMITED if limit is None else limit for limit in cluster.memory], dtype=np.int64),
+        limit=np.array(
+            [UNLIMITED if cluster.memory[rank] is None else stages.room(rank) for rank in range(workload.ranks)],
+            dtype=np.int64,
+        ),
         which=np.array([sizes.index(size) for size in stages.division], dtype=np.int64),
     )
 

@@ -36,6 +36,7 @@ def test_unknown_names_get_a_hint() -> None:
         ({"flops": 0.0}, r"device.flops = 0.0: must be finite and above 0"),
         ({"bandwidth": float("nan")}, r"device.bandwidth = nan: must be finite and above 0"),
         ({"op_s": -1e-6}, r"device.op_s = -1e-06: must be finite and not below 0"),
+        ({"per_node": 0}, r"device.per_node = 0: must be at least 1"),
         ({"kept_share": 1.0}, r"device.kept_share = 1.0: must be at least 0 and below 1"),
     ],
 )

@@ -41,7 +41,7 @@ def test_a_rank_is_as_good_as_the_worst_of_its_devices() -> None:
     made = Fleet("mixed", (h100, h100, h100, a100, a100, a100), per_node=3)
     device, cluster = made.cluster(tp=2)
     slow = 0.5 * 312 / 989
-    assert device is h100.device
+    assert device == replace(h100.device, per_node=3)
     assert cluster.speed == pytest.approx((1.0, slow, slow))
     assert cluster.memory == (h100.usable, a100.usable, a100.usable)
     assert wire(made, 0, 1, tp=2)[1] == pytest.approx(20e9)  # devices 1 and 3: the second node's network is the A100s'
@@ -55,11 +55,24 @@ def test_links_of_ones_own() -> None:
     assert wire(replace(made, links=rows), 2, 1) == (0.0, 1e9 + 21)
 
 
+def test_groups_exchange_over_the_links_of_the_fleet() -> None:
+    """What shares a layer sends at the speed that the cluster says, not at the maker's."""
+    made = replace(fleet("h100x8"), per_node=4, inside=Link(1e-6, 20e9), between=Link(2e-6, 5e9))
+    device, _ = made.cluster(tp=4)
+    assert [device.exchange(group) for group in (2, 4, 8)] == pytest.approx([20e9, 20e9, 5e9])
+    assert device.exchange(3) == pytest.approx(5e9)  # devices 3 to 5 are in two nodes
+    rows = tuple(tuple(Link(0.0, 1e9 + 10 * a + b) for b in range(4)) for a in range(4))
+    device, _ = replace(fleet("mi300xx4"), links=rows).cluster(tp=2)
+    assert device.exchange(2) == device.exchange(4) == pytest.approx(1e9 + 1)
+
+
 def test_fewer_and_more_devices() -> None:
     rows = tuple(tuple(Link(0.0, 1e9 + 10 * a + b) for b in range(4)) for a in range(4))
     made = replace(fleet("h100x4"), links=rows)
     assert wire(made.resized(2), 1, 0) == (0.0, 1e9 + 10)
     assert len(fleet("h100x4").resized(12).members) == 12
+    with pytest.raises(InputError, match="cluster h100x4: -1 devices are asked for; must be at least 1"):
+        made.resized(-1)
     with pytest.raises(InputError, match="cluster h100x4: has 4 devices, and 5 are asked for; list them in a file"):
         made.resized(5)
 
@@ -77,6 +90,7 @@ def test_other_memory() -> None:
             r"cluster 'h100': neither a file nor a preset; a preset is a device, x and their number, as in h100x8",
         ),
         ("h1000x8", r"device 'h1000': unknown; did you mean h100\?"),
+        ("h100x١", "neither a file nor a preset"),
         ("h100x0", "cluster h100x0: 0 devices; must be 1 to 65536"),
         ("h100x99999999", "cluster h100x99999999: 99999999 devices; must be 1 to 65536"),
     ],
@@ -101,6 +115,10 @@ def test_fleets_that_are_none() -> None:
         Fleet("x", (member,), per_node=0)
     with pytest.raises(InputError, match="cluster x: the links' matrix must have a row and a column for each device"):
         Fleet("x", (member, member), links=((Link(0, 1.0),),))
+    with pytest.raises(InputError, match=r"speed of h100 = 0.0: must be finite and above 0"):
+        Member(DEVICES["h100"], 0.0)
+    with pytest.raises(InputError, match=r"limit of h100 = -1 bytes: must not be below 0"):
+        Member(DEVICES["h100"], limit=-1)
     with pytest.raises(InputError, match=r"link latency = -1.0 s: must be finite and not below 0"):
         Link(-1.0, 1.0)
     with pytest.raises(InputError, match=r"link bandwidth = 0.0 bytes/s: must be finite and above 0"):

@@ -267,9 +267,25 @@ def test_more_devices_share_a_layer_and_pay_for_it() -> None:
     assert b.backward_weight_s == pytest.approx((a.backward_weight_s - 20e-6) / 4 + 20e-6)
 
 
+def test_a_mesh_is_as_fast_as_the_links_that_a_group_uses() -> None:
+    """Of the 7 links of an MI300X, 2 devices use one each, 8 devices all."""
+    two, eight = (
+        layers(preset("llama3-8b"), DEVICES["mi300x"], sequence=8192, sizes=(1,), tp=tp)[0].parts[1].measurements[0]
+        for tp in (2, 8)
+    )
+    one = layers(preset("llama3-8b"), DEVICES["mi300x"], sequence=8192, sizes=(1,))[0].parts[1].measurements[0]
+    for found, tp, links in ((two, 2, 1), (eight, 8, 7)):
+        gathered = 4 * 8192 * 4096 * 2 * (tp - 1) / tp / (links * 64e9 * 350 / 450)
+        assert found.forward_s == pytest.approx((one.forward_s - 30e-6) / tp + 30e-6 + gathered)
+
+
 def test_groups_larger_than_a_node_exchange_at_the_speed_between_nodes() -> None:
     eight, sixteen = (_first("llama3-70b", 8192, {"tp": tp})["block"].measurements[0].forward_s for tp in (8, 16))
     assert sixteen > eight  # half the work, at a ninth of the speed
+    nodes_of_four = replace(H100, per_node=4)
+    model = preset("llama3-70b")
+    across = layers(model, nodes_of_four, sequence=8192, sizes=(1,), tp=8)[0].parts[1].measurements[0].forward_s
+    assert across - eight == pytest.approx(4 * 8192 * 8192 * 2 * 7 / 8 * (1 / 40e9 - 1 / 350e9))
 
 
 def test_a_vision_tower_comes_first_and_passes_on_tokens() -> None:
@@ -295,9 +311,15 @@ def test_operations_of_a_sample_are_six_for_each_parameter_and_token_and_attenti
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"sequence": 0}, "sequence = 0: must be at least 1"),
-        ({"sizes": ()}, r"sizes = \[\]: must be micro-batch sizes of at least 1 sample"),
-        ({"sizes": (0, 1)}, r"sizes = \[0, 1\]: must be micro-batch sizes of at least 1 sample"),
+        ({"sequence": 0}, "sequence = 0: must be a whole number from 1 to 1000000000"),
+        ({"sequence": "8"}, "sequence = '8': must be a whole number"),
+        (
+            {"sequence": 10**9, "sizes": (10**6,)},
+            r"tiny: a micro-batch of 1000000 × 1000000000 tokens",
+        ),
+        ({"sizes": ()}, r"sizes = \[\]: must be micro-batch sizes, whole numbers from 1 to"),
+        ({"sizes": (0, 1)}, r"sizes = \[0, 1\]: must be micro-batch sizes"),
+        ({"sizes": (1.5,)}, r"sizes = \[1.5\]: must be micro-batch sizes"),
         ({"tp": 3}, "tp = 3: does not divide the 2 heads of tiny"),
         ({"tp": 0}, "tp = 0: must be a whole number from 1"),
         ({"dp": True}, "dp = True: must be a whole number from 1"),
@@ -314,6 +336,10 @@ def test_operations_of_a_sample_are_six_for_each_parameter_and_token_and_attenti
         ({"zero": 2}, "zero = 2: must be 0 or 1; 2 and 3 divide"),
         ({"recompute": "some"}, "recompute = 'some': must be one of none, selective, full"),
         ({"model": preset("mixtral-8x7b"), "ep": 2, "dp": 2, "expert_imbalance": -1}, "expert_imbalance = -1: must be"),
+        (
+            {"model": preset("mixtral-8x7b"), "ep": 2, "dp": 2, "expert_imbalance": 4},
+            "expert_imbalance = 4: must be a number from 0 to 3",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(keys: dict[str, Any], message: str) -> None:

@@ -132,10 +132,14 @@ def test_a_vision_model_of_a_newer_release_has_its_text_in_a_table() -> None:
         ({"hidden_size": "64"}, r"here: hidden_size = '64': must be a whole number"),
         ({"hidden_size": 64.0}, r"here: hidden_size = 64\.0: must be a whole number"),
         ({"hidden_size": True}, r"here: hidden_size = True: must be a whole number"),
-        ({"hidden_size": 0}, r"here: hidden = 0: must be a whole number from 1"),
+        ({"hidden_size": 0}, r"here: hidden_size = 0: must be a whole number from 1"),
         ({"hidden_size": 66}, r"here: hidden_size = 66: not a multiple of num_attention_heads = 4; .*head_dim"),
+        ({"hidden_size": 66, "head_dim": None}, r"here: hidden_size = 66: not a multiple"),
+        ({"num_key_value_heads": 0}, r"here: num_key_value_heads = 0: must be a whole number from 1"),
         ({"num_key_value_heads": 3}, r"here: 4 heads cannot share 3 heads of keys evenly"),
-        ({"num_hidden_layers": -1}, r"here: layers = -1: must be a whole number from 1"),
+        ({"num_hidden_layers": -1}, r"here: num_hidden_layers = -1: must be a whole number from 1"),
+        ({"num_hidden_layers": 10**7}, r"here: layers = 10000000: must be a whole number from 1 to 10000"),
+        ({"hidden_size": 2**40}, r"here: hidden = 1099511627776: must be a whole number from 1 to 1000000000"),
         ({"tie_word_embeddings": "yes"}, r"here: tie_word_embeddings = 'yes': must be true or false"),
         ({"model_type": "gpt2"}, r"here: n_embd: missing; a model of type gpt2 needs it"),
         (
@@ -149,7 +153,7 @@ def test_a_vision_model_of_a_newer_release_has_its_text_in_a_table() -> None:
         (SMALL["qwen3_moe"] | {"mlp_only_layers": 3}, r"here: mlp_only_layers = 3: must be a list"),
         (SMALL["mixtral"] | {"num_experts_per_tok": 9}, r"experts\.chosen = 9: must be at most experts\.count = 4"),
         (SMALL["deepseek_v2"] | {"moe_layer_freq": 2}, r"here: moe_layer_freq: must be 1"),
-        (SMALL["deepseek_v2"] | {"kv_lora_rank": 0}, r"here: latent\.rank = 0: must be a whole number from 1"),
+        (SMALL["deepseek_v2"] | {"kv_lora_rank": 0}, r"here: kv_lora_rank = 0: must be a whole number from 1"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_with_place_and_remedy(keys: dict[str, object], message: str) -> None:

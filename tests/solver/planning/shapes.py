@@ -30,8 +30,12 @@ def workload(
     message: int = 0,
     ties: tuple[Tie, ...] = (),
     measured: Sequence[int] = (1, 2, 3),
+    transient: int = 0,
 ) -> Workload:
-    """A workload; B takes `fused` times I + W, messages take `latency` microseconds and a nanosecond a byte."""
+    """A workload; B takes `fused` times I + W, messages take `latency` microseconds and a nanosecond a byte.
+
+    Ops of the last layer hold `transient` bytes a sample for themselves.
+    """
 
     def part(number: int, layer: Layer) -> Part:
         f, i, w, activation, retained, static = layer
@@ -41,7 +45,7 @@ def workload(
             tuple(
                 Measurement(
                     z, f * z / 1e6, i * z / 1e6, w * z / 1e6, fused * (i + w) * z / 1e6, activation * z, retained * z,
-                    message * z,
+                    message * z, transient=transient * z if number == len(layers) - 1 else 0,
                 )
                 for z in measured
             ),
@@ -96,6 +100,7 @@ def workloads(
         else [[float(draw(st.integers(0, 4))) for _ in range(ranks)] for _ in range(ranks)],
         message=draw(st.sampled_from([0, 0, 500])),
         ties=(Tie((0, count - 1), min(ends)),) if tied else (),
+        transient=draw(st.sampled_from([0, 0, 3])),
     )
 
 

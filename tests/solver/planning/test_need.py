@@ -22,7 +22,9 @@ def lack_of_all(work: Workload) -> int:
         if len(set(row)) < work.ranks:
             continue
         for size in {max(division) for division in work.divisions}:
-            held = [0] * work.ranks
+            held = [
+                max(m.transient for part in work.profile.parts for m in part.measurements if m.size == size)
+            ] * work.ranks
             for layer, rank in enumerate(row):
                 held[rank] += int(work.static[layer] + work.prices(size).activation[layer])
             for tie in work.ties:

@@ -50,6 +50,8 @@ def test_a_stage_costs_the_sum_of_its_layers_rounded_up_once(work: Workload, dat
             assert price(problem.memory.activation[stage], size) == held[0]
             assert price(problem.memory.retained[stage], size) == held[1]
             assert price(problem.links.message[stage], size) == at[layers[-1]].message
+    largest = max(m.transient for part in parts for m in part.measurements if m.size == max(division))
+    assert problem.memory.reserve == (largest,) * work.ranks
     assert problem.memory.limit == work.cluster.memory
     assert problem.links.bandwidth == work.cluster.bandwidth
     for r in range(work.ranks):

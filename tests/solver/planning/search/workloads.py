@@ -19,7 +19,8 @@ def random_workload(random: Random, ranks: int, layers: int, samples: int, sizes
         for size in sizes:
             f, i, w = (fixed + 1e-4 * size * (1 + ms()) for _ in range(3))
             kept = random.randrange(0, 2 * act) * size
-            rows.append(Measurement(size, f, i, w, (i + w) * random.choice((0.9, 1.0)), act * size, kept, 1000 * size))
+            fused, own = (i + w) * random.choice((0.9, 1.0)), random.randrange(500) * size
+            rows.append(Measurement(size, f, i, w, fused, act * size, kept, 1000 * size, transient=own))
         return Part(f"layer {index}", random.randrange(20, 70), tuple(rows))
 
     def rows(values: tuple[float, ...]) -> tuple[tuple[float, ...], ...]:
