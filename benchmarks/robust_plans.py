@@ -99,10 +99,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Results(msgspec.Struct, frozen=True):
-    """Everything that was found, where and when, in how many draws; the rows of a workload by its name."""
+    """Everything that was found: where and when, after a search of how many seconds (three times as many beyond
+    `MANY_RANKS` ranks), in how many draws; the rows of a workload by its name."""
 
     date: str
     machine: str
+    search_s: float
     draws: int
     rows: dict[str, tuple[Row, ...]]
 
@@ -141,7 +143,8 @@ def report(results: Results) -> str:
     lines = [
         "# What is left of a plan's gain where costs are wrong",
         "",
-        f"{results.date}, {results.machine}. Made by `python -m benchmarks.robust_plans`, simulated.",
+        f"{results.date}, {results.machine}. Made by `python -m benchmarks.robust_plans`, simulated. Plans "
+        f"are of a search of {results.search_s:g} s, three times that beyond {MANY_RANKS} ranks.",
         "",
         "Gain in step time over the best of today's schedules under the same wrong costs (of the best of each of three "
         f"methods, the one with the least mean there), in %: mean of {results.draws} draws ± half its 95 % confidence "
@@ -219,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     path: Path = options.results
     known = msgspec.json.decode(path.read_bytes(), type=Results).rows if path.exists() else {}
-    results = Results(str(today), machine(), options.draws, known)
+    results = Results(str(today), machine(), options.time_limit, options.draws, known)
     for name, spec in specs.items():
         if fnmatch(name, options.only):
             workload = load_workload(WORKLOADS, name)

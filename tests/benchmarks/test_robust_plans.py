@@ -43,7 +43,7 @@ def test_the_report_shows_every_way_to_run() -> None:
         Row("a", False, 95.0, 100.0, "ZB-V, even", True, 1.0, cells),
         Row("a", True, 96.0, 100.0, "", False, 1.0, ()),
     )
-    text = report(Results("2026-11-30", "a machine", 40, {"a": rows}))
+    text = report(Results("2026-11-30", "a machine", 60, 40, {"a": rows}))
     assert "| a | 95.0 | 100.0 (ZB-V, even) | 5.1 | – | – | – | 3.1 ± 0.4 | – | – | – | – | yes |" in text
     assert "| a, steadiest | 96.0 |" in text
     assert "| a | – | – | -1.2 ± 0.2 | – | – | – | – | – | -7.9 |" in text
