@@ -16,7 +16,8 @@ from .device import DEVICES_PER_NODE, Achieved, Device, device
 from .fleet import MOST_DEVICES, Fleet, Link, Member, fleet
 
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-Above = Annotated[float, msgspec.Meta(gt=0, le=1e12)]
+Above = Annotated[float, msgspec.Meta(ge=1e-6, le=1e12)]
+Gigabytes = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
 
@@ -42,7 +43,7 @@ class DeviceSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     tflops: Above
     tb_per_s: Above
-    memory_gb: Above
+    memory_gb: Gigabytes
     inside_gb_per_s: Above
     between_gb_per_s: Above
 
@@ -65,9 +66,9 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device: str | DeviceSpec
     count: Annotated[int, msgspec.Meta(ge=1, le=MOST_DEVICES)]
     speed: Above = 1.0
-    memory_gb: Above | None = None
-    reserve_gb: Number | None = None
-    limit_gb: Number | None = None
+    memory_gb: Gigabytes | None = None
+    reserve_gb: Gigabytes | None = None
+    limit_gb: Gigabytes | None = None
 
 
 class AchievedSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

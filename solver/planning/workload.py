@@ -24,6 +24,9 @@ UNIT = "us"
 PER_TICK = 1000
 """Layers are priced in thousandths of a tick (nanoseconds), so that rounding a stage up costs it one tick at most."""
 
+MOST_SAMPLES = 65_536
+"""Of a batch: each micro-batch is planned by itself."""
+
 Split = tuple[range, ...]
 """Layers of each stage: contiguous, first to last, each layer in exactly one stage."""
 
@@ -95,7 +98,7 @@ class Workload:
     Raises
     ------
     InputError
-        When there are fewer layers than ranks, or no size.
+        When there are fewer layers than ranks, no size, or no batch of 1 to `MOST_SAMPLES` samples.
     """
 
     name: str
@@ -106,8 +109,10 @@ class Workload:
     ties: tuple[Tie, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples < 1:
-            raise InputError(f"samples = {self.samples}: must be at least 1")
+        if not 1 <= self.samples <= MOST_SAMPLES:
+            raise InputError(
+                f"samples = {self.samples}: must be from 1 to {MOST_SAMPLES}, all of one pipeline; plan a smaller batch"
+            )
         if not self.sizes or list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
             raise InputError(
                 f"microbatch sizes = {list(self.sizes)}: must be distinct, at least 1 and in ascending order"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
@@ -78,10 +77,10 @@ class Question:
             value = getattr(self, key)
             if value is not None and value < 1:
                 raise InputError(f"--{key.replace('_', '-')} {value}: must be at least 1")
-        for key in ("memory", "links"):
+        for key, least, most in (("memory", 0.001, 1e9), ("links", 1e-6, 1e6)):
             value = getattr(self, key)
-            if value is not None and not (isfinite(value) and value > 0):
-                raise InputError(f"--{key} {value}: must be finite and above 0")
+            if value is not None and not least <= value <= most:
+                raise InputError(f"--{key} {value}: must be from {least:g} to {most:g}")
         sizes = self.microbatch_sizes
         if sizes is not None and (not sizes or min(sizes) < 1):
             raise InputError(f"--microbatch-sizes {list(sizes)}: must be sizes of at least 1")

@@ -23,8 +23,9 @@ MODEL = {"model": "gemma2-9b", "cluster": "h100x8"}
         ({"model": "a", "cluster": "b", "name": "c"}, "--name: chooses an instance; give --instance too"),
         ({"model": "a", "cluster": "b", "sequence": 0}, "--sequence 0: must be at least 1"),
         ({"model": "a", "cluster": "b", "global_batch": -1}, "--global-batch -1: must be at least 1"),
-        ({"model": "a", "cluster": "b", "memory": float("nan")}, "--memory nan: must be finite and above 0"),
-        ({"model": "a", "cluster": "b", "links": 0.0}, r"--links 0\.0: must be finite and above 0"),
+        ({"model": "a", "cluster": "b", "memory": float("nan")}, r"--memory nan: must be from 0.001 to 1e\+09"),
+        ({"model": "a", "cluster": "b", "memory": 1e300}, r"--memory 1e\+300: must be from 0.001 to 1e\+09"),
+        ({"model": "a", "cluster": "b", "links": 0.0}, r"--links 0\.0: must be from 1e-06 to 1e\+06"),
         ({"model": "a", "cluster": "b", "microbatch_sizes": (0, 1)}, r"--microbatch-sizes \[0, 1\]: must be sizes of"),
     ],
 )

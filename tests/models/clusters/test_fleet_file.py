@@ -76,7 +76,8 @@ ONE = '[[devices]]\ndevice = "h100"\ncount = 2\n'
         (ONE + "colour = 1", r"lab.toml: devices\[0\]: object contains unknown field `colour`; see the list of keys"),
         (ONE.replace("h100", "h10"), r"lab.toml: device 'h10': unknown; did you mean h100\?"),
         (ONE + "reserve_gb = 1\nlimit_gb = 1", r"lab.toml: devices\[0\]: has both reserve_gb and limit_gb"),
-        (ONE + "speed = 0", r"lab.toml: devices\[0\].speed: expected `float` > 0"),
+        (ONE + "speed = 0", r"lab.toml: devices\[0\].speed: expected `float` >= 1e-06"),
+        (ONE + "memory_gb = 1e12", r"lab.toml: devices\[0\].memory_gb: expected `float` <= 1000000000.0"),
         (ONE + "[achieved]\ngemm = 1.5", r"lab.toml: achieved.gemm: expected `float` <= 1"),
         (
             ONE + "[links]\nlatency_us = [[0, 1], [1, 0]]",

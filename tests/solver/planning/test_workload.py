@@ -123,7 +123,8 @@ def test_a_size_that_was_not_measured_is_on_the_line_and_its_bytes_are_not_below
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"samples": 0}, "samples = 0: must be at least 1"),
+        ({"samples": 0}, "samples = 0: must be from 1 to 65536"),
+        ({"samples": 10**12}, "samples = 1000000000000: must be from 1 to 65536, all of one pipeline"),
         ({"sizes": ()}, r"microbatch sizes = \[\]: must be distinct, at least 1 and in ascending order"),
         ({"sizes": (2, 1)}, r"microbatch sizes = \[2, 1\]"),
         ({"sizes": (1, 1)}, r"microbatch sizes = \[1, 1\]"),
