@@ -79,6 +79,16 @@ def test_what_would_fit_is_said() -> None:
     assert "or micro-batches of 1" in str(smaller)
 
 
+def test_what_one_op_holds_for_itself_must_be_free_on_every_rank() -> None:
+    """A recomputing backward holds one layer's activations while it runs, which no op leaves behind."""
+    tight, wide = (workload([BLOCK] * 2, 2, memory=[size * GB] * 2, transient=GB) for size in (3, 4))
+    lack = why_not(tight)
+    assert lack is not None
+    assert (lack.static, lack.activation, lack.limit, lack.lacks) == (2 * GB, 2 * GB, 3 * GB, GB)
+    assert why_not(wide) is None
+    assert why_not(workload([BLOCK] * 2, 2, memory=[3 * GB] * 2)) is None
+
+
 def test_no_number_of_ranks_holds_a_layer_that_is_too_large() -> None:
     lack = why_not(workload([BLOCK, (1.0, 1.0, 1.0, 0, 0, 9 * GB)], 2, memory=[8 * GB, 8 * GB]))
     assert lack is not None
