@@ -10,7 +10,7 @@ from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
 from .bound import SHARE, lower_bound
 from .judging import JUDGED, RIVALS, Jury
-from .plan import Plan
+from .plan import Plan, saved
 from .robust import Gain, Robustness
 from .search import search
 from .today import Today, capped, rivals, todays
@@ -90,12 +90,14 @@ class Answer:
     @property
     def gain(self) -> float | None:
         """Over the best of today's schedules, within the same limits."""
-        return None if self.base is None else 1 - self.plan.makespan / self.base.makespan
+        return None if self.base is None else saved(self.plan.makespan, self.base.makespan)
 
     @property
     def gain_equal_memory(self) -> float | None:
         """The same, where no rank may hold more than the largest use of the best of today's."""
-        return None if self.base is None or self.equal is None else 1 - self.equal.makespan / self.base.makespan
+        if self.base is None or self.equal is None:
+            return None
+        return saved(self.equal.makespan, self.base.makespan)
 
     @property
     def nothing_to_gain(self) -> bool:
@@ -137,6 +139,8 @@ def answer(
     ------
     NoAnswerError
         When no plan was found that fits.
+    KeyboardInterrupt
+        On Ctrl-C before there was any.
     """
     return _Run(workload, time_limit, workers, seed, on_progress).run()
 
@@ -181,7 +185,7 @@ class _Run:
         return Answer(self.workload, plans, known, equal, robust, took, self.interrupted)
 
     def _search(self, workload: Workload, seconds: float, start: tuple[Plan, ...]) -> tuple[Plan, ...]:
-        """Plans that fit, best first; none where none was found, or Ctrl-C came before."""
+        """Plans that fit, best first; none where none was found, or after Ctrl-C."""
         if self.interrupted:
             return ()
         try:

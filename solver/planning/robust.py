@@ -14,7 +14,7 @@ from ..evaluate.noisy import NORMAL, Noisy, run_value
 from ..evaluate.scenario import Planned
 from ..evaluate.timeline import Timeline
 from ..floating import FloatingPlan, Runs
-from .plan import Plan
+from .plan import Plan, saved
 from .workload import Split, Workload
 from .wrong_costs import SOURCES, Draw, Source, WrongCosts
 
@@ -66,10 +66,7 @@ class Gain:
     @property
     def values(self) -> tuple[float, ...]:
         """`1 - plan / base` of each draw."""
-        return tuple(
-            1 - ours / theirs if theirs else 0.0
-            for ours, theirs in zip(self.plan.values, self.base.values, strict=True)
-        )
+        return tuple(saved(ours, theirs) for ours, theirs in zip(self.plan.values, self.base.values, strict=True))
 
     @property
     def mean(self) -> float:

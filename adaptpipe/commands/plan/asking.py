@@ -44,8 +44,10 @@ def ask(question: Question, effort: Effort, tell: Callable[[Progress], None] | N
     ------
     InputError
         When it is not to be asked.
+    NoRoomError
+        When nothing fits, with what would make it fit.
     NoAnswerError
-        When nothing fits, with what would make it fit; or when nothing was found in the time.
+        When nothing was found in the time.
     """
     about = subject(question)
     require_room(about)
@@ -69,11 +71,23 @@ def require_place(output: Path | None) -> None:
         return
     if output.suffix == ".json":
         require_writable(output)
-        return
+    else:
+        require_folder(output, "json")
+        require_writable(output / "plan.json")
+
+
+def require_folder(path: Path, suffix: str) -> None:
+    """Make a folder where there is none.
+
+    Raises
+    ------
+    InputError
+        When it cannot be made.
+    """
     try:
-        output.mkdir(parents=True, exist_ok=True)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{output}: cannot be made: {error.strerror}; a file's name ends in .json") from None
+        raise InputError(f"{path}: cannot be made: {error.strerror}; a file's name ends in .{suffix}") from None
 
 
 def write(output: Path, about: Subject, found: Answer) -> tuple[Path, ...]:

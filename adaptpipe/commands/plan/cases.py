@@ -17,11 +17,14 @@ from adaptpipe.solver import AdaptPipeError, InputError, NoAnswerError
 from adaptpipe.solver.files.reading import read_text, write_text
 
 from ..common import require_writable
-from .asking import Effort, ask
+from .asking import Effort, ask, require_folder
 from .figures import row
 from .question import Question, axis, vary
 
 MOST_CASES = 100_000
+
+SUFFIXES = (".jsonl", ".json")
+"""Of files of cases; other names are those of folders."""
 
 LONG = ("todays", "robustness", "memory_kinds")
 """Figures that a case leaves out: there may be thousands."""
@@ -121,13 +124,15 @@ def shard_of(text: str | None) -> tuple[int, int]:
     part, slash, count = text.partition("/")
     if not (slash and part.isascii() and part.isdigit() and count.isascii() and count.isdigit()):
         raise InputError(f"--shard {text}: must be i/n, as in 2/8: the second of eight parts")
+    if int(count) < 1:
+        raise InputError(f"--shard {text}: there must be one part at least")
     if not 1 <= int(part) <= int(count):
         raise InputError(f"--shard {text}: parts are counted from 1, so it must be 1/{count} to {count}/{count}")
     return int(part), int(count)
 
 
 def file_of(output: Path | None, part: int, parts: int) -> Path | None:
-    """Where the cases of a shard are kept; in a folder each shard has a file of its own.
+    """Where the cases of a shard are kept; in a folder, which is made, each shard has a file of its own.
 
     Raises
     ------
@@ -136,7 +141,11 @@ def file_of(output: Path | None, part: int, parts: int) -> Path | None:
     """
     if output is None:
         return None
-    place = output / f"cases-{part}-of-{parts}.jsonl" if output.is_dir() else output
+    if output.suffix in SUFFIXES:
+        place = output
+    else:
+        require_folder(output, "jsonl")
+        place = output / f"cases-{part}-of-{parts}.jsonl"
     require_writable(place)
     return place
 

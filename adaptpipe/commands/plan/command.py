@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptpipe.solver import InputError
+from adaptpipe.solver import InputError, NoAnswerError
 
 from ..common import (
     INTERRUPTED,
@@ -177,7 +177,7 @@ def plan(
 def _one(options: dict[str, Any], effort: Effort, output: Path | None, json: bool) -> None:
     with patience(compilation_notice()):
         from .asking import ask, require_place, write
-        from .figures import row
+        from .figures import refused, row
         from .question import Question
         from .report import print_report
         from .subject import UNIT
@@ -187,7 +187,12 @@ def _one(options: dict[str, Any], effort: Effort, output: Path | None, json: boo
     compiled()
     say(f"{question.title}: planning, at most {effort.time_limit:g} s")
     with Interrupt() as interrupt:
-        about, found = ask(question, effort, lambda progress: say(progress_line(progress, UNIT)))
+        try:
+            about, found = ask(question, effort, lambda progress: say(progress_line(progress, UNIT)))
+        except NoAnswerError as error:
+            if json:
+                emit(refused(question, error))
+            raise
     if output is not None:
         say(f"written: {', '.join(map(str, write(output, about, found)))}")
     if json:

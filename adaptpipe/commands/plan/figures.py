@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import groupby
 
-from adaptpipe.solver import Part, Timeline
+from adaptpipe.solver import NoAnswerError, Part, Timeline
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.holdings import holdings
 from adaptpipe.solver.planning.answer import Answer
@@ -14,6 +14,8 @@ from adaptpipe.solver.planning.robust import Robustness
 from adaptpipe.solver.planning.today import Today
 from adaptpipe.solver.planning.workload import Split
 
+from .fitting import NoRoomError
+from .question import Question
 from .subject import Subject
 
 
@@ -42,12 +44,24 @@ def row(subject: Subject, answer: Answer) -> dict[str, object]:
         "robustness": None if answer.robustness is None else robustness_rows(answer.robustness),
         "parameters": subject.parameters,
         "step_s": step_s,
-        "tokens_per_s": None if subject.tokens is None else subject.tokens / step_s,
-        "samples_per_s": answer.workload.samples * subject.question.dp / step_s,
+        "tokens_per_s": rate(subject.tokens, step_s),
+        "samples_per_s": rate(answer.workload.samples * subject.question.dp, step_s),
         "mfu": mfu(subject, step_s),
         "method": plan.method,
         "interrupted": answer.interrupted,
         "time_s": round(answer.time_s, 3),
+    }
+
+
+def refused(question: Question, error: NoAnswerError) -> dict[str, object]:
+    """What JSON says where there is no plan: whether there can be none, and why."""
+    lack = error.lack if isinstance(error, NoRoomError) else None
+    return {
+        "name": question.title,
+        "status": "UNKNOWN" if lack is None else "INFEASIBLE",
+        "makespan": None,
+        "lacks": None if lack is None else {"rank": lack.rank, "bytes": lack.lacks},
+        "reason": str(error),
     }
 
 
@@ -95,11 +109,15 @@ def seconds(timeline: Timeline) -> float:
     return float(timeline.makespan * SECONDS[timeline.problem.unit])
 
 
+def rate(count: float | None, step_s: float) -> float | None:
+    """So many in a second; None where the number is unknown, or a step takes no time."""
+    return None if count is None or not step_s else count / step_s
+
+
 def mfu(subject: Subject, step_s: float) -> float | None:
     """Share of the devices' published operations that the model's own are; None: unknown."""
-    if subject.flops is None or subject.device_flops is None or not step_s:
-        return None
-    return subject.flops / (step_s * subject.device_flops)
+    flops = rate(subject.flops, step_s)
+    return None if flops is None or subject.device_flops is None else flops / subject.device_flops
 
 
 def layer_names(parts: Sequence[Part]) -> str:

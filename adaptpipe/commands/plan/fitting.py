@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from adaptpipe.solver import InputError, NoAnswerError
-from adaptpipe.solver.planning.need import why_not
+from adaptpipe.solver.planning.need import Lack, why_not
 from adaptpipe.solver.planning.workload import Workload
 
 from .question import Question
@@ -21,12 +21,26 @@ GROUP = 8
 """Tensor-parallel degrees that are tried: as many devices as a node has."""
 
 
+class NoRoomError(NoAnswerError):
+    """No plan fits into memory.
+
+    Attributes
+    ----------
+    lack
+        By how much at least, and where.
+    """
+
+    def __init__(self, message: str, lack: Lack) -> None:
+        super().__init__(message)
+        self.lack = lack
+
+
 def require_room(about: Subject) -> None:
     """Refuse what cannot fit, before anything is searched.
 
     Raises
     ------
-    NoAnswerError
+    NoRoomError
         With the rank, what it lacks at least, and what would make it fit.
     """
     lack = why_not(about.workload)
@@ -37,7 +51,7 @@ def require_room(about: Subject) -> None:
         fitting = _fitting(about)
         tried = "; ".join(fitting) if fitting else "none of recomputing, more replicas or tensor parallelism alone"
         text += f"\ntried, and fits: {tried}"
-    raise NoAnswerError(text)
+    raise NoRoomError(text, lack)
 
 
 def _fitting(about: Subject) -> list[str]:
@@ -54,7 +68,9 @@ def _fitting(about: Subject) -> list[str]:
             except InputError:  # there are no such ranks, or the batch or the heads do not divide
                 continue
             if not _overfull(tried.workload) and why_not(tried.workload) is None:
-                more = "" if tried.devices == about.devices else f" ({tried.devices} devices)"
+                more = ""
+                if tried.devices != about.devices:  # the cluster's own would make fewer ranks
+                    changes, more = {"ranks": changed.ranks, **changes}, f" ({tried.devices} devices)"
                 options = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in changes.items())
                 found.append(options + more)
                 break

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from adaptpipe.solver.evaluate.holdings import holdings
 from adaptpipe.solver.planning.answer import NEAR, Answer
 from adaptpipe.solver.planning.judging import JUDGED
-from adaptpipe.solver.planning.plan import Plan
+from adaptpipe.solver.planning.plan import Plan, saved
 from adaptpipe.solver.planning.robust import EXECUTIONS, Execution, Gain
 from adaptpipe.solver.planning.today import Today
 
 from ..common import pairs, sizes_text, table
 from .advice import binds, gb, left_out, ms
-from .figures import best_of_each, layer_names, mfu, seconds
+from .figures import best_of_each, layer_names, mfu, rate, seconds
 from .subject import Subject
 
 WHO_RUNS: Mapping[Execution, str] = {
@@ -55,9 +55,10 @@ def _headline(subject: Subject, answer: Answer) -> str:
 def _outcome(subject: Subject, answer: Answer) -> list[tuple[str, str]]:
     plan, timeline = answer.plan, answer.plan.timeline
     step_s = seconds(timeline)
-    speed = f"{answer.workload.samples * subject.question.dp / step_s:,.1f} samples/s"
-    if subject.tokens is not None:
-        speed = f"{subject.tokens / step_s:,.0f} tokens/s"
+    tokens, samples = rate(subject.tokens, step_s), rate(answer.workload.samples * subject.question.dp, step_s)
+    speed = "–" if samples is None else f"{samples:,.1f} samples/s"
+    if tokens is not None:
+        speed = f"{tokens:,.0f} tokens/s"
     share = mfu(subject, step_s)
     if share is not None:
         speed += f", {share:.1%} of the devices' published FLOP/s (MFU)"
@@ -190,13 +191,13 @@ def _today(answer: Answer) -> None:
             lack = f"lacks {gb(today.overflow.missing)} GB on rank {today.overflow.rank}"
             rows.append([*cells, "–", lack, "–", "–"])
             continue
-        equal = "–" if answer.equal is None else f"{1 - answer.equal.makespan / today.makespan:.1%}"
+        equal = "–" if answer.equal is None else f"{saved(answer.equal.makespan, today.makespan):.1%}"
         rows.append(
             [
                 *cells,
                 ms(today.makespan),
                 gb(max(today.timeline.peak_memory)),
-                f"{1 - answer.plan.makespan / today.makespan:.1%}",
+                f"{saved(answer.plan.makespan, today.makespan):.1%}",
                 equal,
             ]
         )

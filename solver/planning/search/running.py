@@ -117,6 +117,8 @@ def search(
         When an option is out of range.
     NoAnswerError
         When no plan was found that fits.
+    KeyboardInterrupt
+        On Ctrl-C before there was any.
     """
     if not (time_limit > 0 and math.isfinite(time_limit)):
         raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
@@ -145,6 +147,8 @@ class _Run:
                 self._take(each)
         answers = self.kept.answers(reason)
         if not answers:
+            if reason:
+                raise KeyboardInterrupt
             why = why_not(self.workload) or "no plan found that fits; allow more memory, or more time"
             raise NoAnswerError(f"{self.workload.name}: {why}")
         return answers

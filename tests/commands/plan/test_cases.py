@@ -87,6 +87,11 @@ def test_shards_are_counted_from_one(text: str) -> None:
         shard_of(text)
 
 
+def test_there_is_a_shard() -> None:
+    with pytest.raises(InputError, match="--shard 0/0: there must be one part at least"):
+        shard_of("0/0")
+
+
 def test_shards_merge_to_the_whole(tmp_path: Path, asked: list[Case]) -> None:
     every = cases_of(MODEL, ["ranks=4,8,16", "tp=1,2"], EFFORT)
     paths = [tmp_path / f"{part}.jsonl" for part in range(3)]
@@ -143,7 +148,10 @@ def test_another_limit_is_another_case() -> None:
 
 
 def test_each_shard_has_a_file_of_its_own(tmp_path: Path) -> None:
+    """In a folder that is not there yet, too: the jobs of an array would write one file."""
     assert file_of(tmp_path, 2, 8) == tmp_path / "cases-2-of-8.jsonl"
+    assert file_of(tmp_path / "cases", 2, 8) == tmp_path / "cases" / "cases-2-of-8.jsonl"
+    assert (tmp_path / "cases").is_dir()
     assert file_of(tmp_path / "x.jsonl", 2, 8) == tmp_path / "x.jsonl"
     assert file_of(None, 1, 1) is None
     with pytest.raises(InputError, match=r"no/x.jsonl: the folder .*no does not exist"):

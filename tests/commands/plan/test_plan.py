@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from adaptpipe.commands.plan import asking, fitting
@@ -20,7 +21,7 @@ from adaptpipe.solver.planning.today import todays
 from adaptpipe.solver.planning.workload import Workload
 from tests.commands.cli import answer, call
 
-from .tiny import write_instance
+from .tiny import TYPES, write_instance
 
 KEYS = {
     "name", "status", "makespan", "unit", "bound", "gap", "gain", "gain_equal_memory", "recommended", "nothing_to_gain",
@@ -115,17 +116,41 @@ def test_searched(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_fit_says_what_would_make_it() -> None:
-    """70 billion parameters at 18 bytes on eight devices of 80 GB; the remedies are tried, not guessed."""
-    done = call("plan", "--model", "llama3-70b", "--cluster", "h100x8")
+    """70 billion parameters at 18 bytes on eight devices of 80 GB; remedies can be followed to the letter."""
+    done = call("plan", "--model", "llama3-70b", "--cluster", "h100x8", "--json")
     assert done.exit_code == 1
-    assert done.stdout == ""
+    row = msgspec.json.decode(done.stdout)
+    assert (row["status"], row["makespan"], row["lacks"]["bytes"] // 10**9) == ("INFEASIBLE", None, 110)
+    assert row["reason"] in done.stderr
     assert "llama3-70b on h100x8 cannot fit into memory: rank" in done.stderr
     assert "above its limit of 71.40 GB" in done.stderr
     assert "tried, and fits: " in done.stderr
     options = done.stderr.split("tried, and fits: ")[1].split(";")[0].strip()
     words = options.partition(" (")[0].split()
     changes: dict[str, Any] = {words[i].removeprefix("--"): int(words[i + 1]) for i in range(0, len(words), 2)}
-    fitting.require_room(subject(Question("llama3-70b", "h100x8", ranks=8, **changes)))
+    fitting.require_room(subject(Question("llama3-70b", "h100x8", **changes)))
+
+
+def test_nothing_found_in_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*_: Any, **__: Any) -> Answer:
+        raise NoAnswerError("no plan was found")
+
+    monkeypatch.setattr(asking, "answer", found)
+    monkeypatch.setattr("adaptpipe.commands.plan.command.compiled", lambda: None)
+    done = call("plan", "--instance", write_instance(tmp_path), "--json")
+    assert done.exit_code == 1
+    row = msgspec.json.decode(done.stdout)
+    assert (row["status"], row["lacks"], row["reason"]) == ("UNKNOWN", None, "no plan was found")
+
+
+@pytest.mark.usefixtures("quick")
+def test_layers_that_take_no_time(tmp_path: Path) -> None:
+    """Shares and rates of a step of no time are 0 or unknown."""
+    types = [TYPES[0] | {"F": 0, "I": 0, "W": 0, "comm_bytes": 0}]
+    words = ("plan", "--instance", write_instance(tmp_path, types=types, units=[[0, 4]], aop=0, p=1, speed=[1]))
+    row = answer(call(*words, "--json"))
+    assert (row["makespan"], row["gain"], row["gain_equal_memory"], row["samples_per_s"]) == (0, 0, 0, None)
+    assert "predicted, before the optimizer: –" in call(*words).stdout
 
 
 def test_a_model_that_nothing_helps() -> None:
@@ -179,6 +204,10 @@ def test_an_old_line_is_shown(tmp_path: Path) -> None:
         ((*GEMMA, "--what-if", "ranks=2", "--shard", "1/2"), "--shard: write its cases with -o FILE.jsonl"),
         ((*GEMMA[:4], "--microbatch-sizes", "x"), "--microbatch-sizes x: must be whole numbers from 1"),
         ((*GEMMA, "-o", "/dev/null/x"), "/dev/null/x: cannot be made: Not a directory; a file's name ends in .json"),
+        (
+            (*GEMMA, "--what-if", "ranks=2", "-o", "/dev/null/x"),
+            "/dev/null/x: cannot be made: Not a directory; a file's name ends in .jsonl",
+        ),
         (("--model", "gemma-9b", "--cluster", "h100x8"), "did you mean gemma2-9b"),
         (("--model", "gemma2-9b", "--cluster", "h10x8"), "device 'h10': unknown; did you mean h100?"),
         (("--merge",), "--merge: give the files to merge, as in --merge cases/*.jsonl"),

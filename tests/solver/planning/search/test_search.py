@@ -12,7 +12,7 @@ from adaptpipe.solver.core.profile import Measurement, Part, Profile
 from adaptpipe.solver.heuristics import zb_v
 from adaptpipe.solver.planning.floated import floated
 from adaptpipe.solver.planning.instance_file import load_workload
-from adaptpipe.solver.planning.search import search
+from adaptpipe.solver.planning.search import running, search
 from adaptpipe.solver.planning.workload import Workload, split_of
 from adaptpipe.solver.portfolio.request import Progress
 from benchmarks.instances import WORKLOADS
@@ -72,6 +72,17 @@ def test_ctrl_c_keeps_the_best() -> None:
 
     plans = search(unequal(memory=3_000), time_limit=60.0, on_progress=interrupt)
     assert plans[0].reason == "interrupted"
+
+
+def test_ctrl_c_before_there_is_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That nothing was found is no answer then: a case of many would be taken as finished."""
+
+    def interrupt(_: Workload) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "each_floated", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        search(unequal(), time_limit=60.0)
 
 
 def test_a_search_goes_on_from_plans() -> None:
