@@ -79,6 +79,10 @@ class DecoderConfig:
         if not isinstance(self.split_blocks, bool):
             raise InputError(f"model.split_blocks = {self.split_blocks!r}: must be true or false")
         object.__setattr__(self, "layer_parameters", _count(self.family, settings, self.layers))
+        for block in range(self.blocks):
+            window = self.family.window(settings, block)
+            if window is not None and window < 1:
+                raise InputError(f"sliding_window = {window}: must be at least 1, for a position sees itself")
 
     @property
     def family(self) -> Family:

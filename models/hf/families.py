@@ -95,10 +95,11 @@ class Family(ABC):
         """Build what makes the rotary embedding's cosines and sines; None for other positions."""
 
     def window(self, settings: Settings, index: int) -> int | None:
-        """How many positions, its own and those before it, a position of a block sees; None: all."""
-        kinds = getattr(settings, "layer_types", None)
-        window: int | None = getattr(settings, "sliding_window", None)
-        return window if kinds is None or kinds[index] == "sliding_attention" else None
+        """How many positions, its own and those before it, a position of a block sees; None: all.
+
+        A config keeps keys that its family never looks at, so a `sliding_window` alone says nothing.
+        """
+        return None
 
     def module(self, kind: str) -> str:
         """Name of transformers' module with the family's "modeling" or "configuration"."""
@@ -157,6 +158,35 @@ class Rotary(Family):
         return rotary
 
 
+class Windowed(Rotary):
+    """Llama's relatives in which all blocks have the config's window, or none has one."""
+
+    __slots__ = ()
+
+    def window(self, settings: Settings, index: int) -> int | None:
+        """Give the window of every block."""
+        window: int | None = settings.sliding_window
+        return window
+
+
+class Mixed(Windowed):
+    """Llama's relatives in which the config says for each block whether it has the window."""
+
+    __slots__ = ()
+
+    def window(self, settings: Settings, index: int) -> int | None:
+        """Give the window of a block, if it has one."""
+        if settings.layer_types[index] != "sliding_attention":
+            return None
+        window = super().window(settings, index)
+        if window is None:
+            raise InputError(
+                f"layer_types[{index}] = 'sliding_attention', and the config has no window; set use_sliding_window = "
+                "true and sliding_window, or leave layer_types out"
+            )
+        return window
+
+
 class GPT2(Family):
     """Pre-norm blocks, learned positions, layer norms, and matrices stored as transformers' `Conv1D`."""
 
@@ -210,9 +240,9 @@ FAMILIES: dict[str, Family] = {
     for family in (
         GPT2("gpt2", "GPT2"),
         Rotary("llama", "Llama"),
-        Rotary("mistral", "Mistral"),
-        Rotary("qwen2", "Qwen2"),
-        Rotary("qwen3", "Qwen3"),
+        Windowed("mistral", "Mistral"),
+        Mixed("qwen2", "Qwen2"),
+        Mixed("qwen3", "Qwen3"),
     )
 }
 """The families that can be split, by `model_type`."""

@@ -86,11 +86,14 @@ def import_csv(path: str | Path, problem: Problem | None = None) -> Imported:
     else:
         sizes, name = (1,) * count, ""
         notes.append("a CSV does not say how large micro-batches are: 1 sample each; --problem says it")
-    schedule = Schedule(placement, sizes, ops)
+    source = path if said is None else beside(path)
     try:
+        schedule = Schedule(placement, sizes, ops)
         found = check(problem or bare_problem(placement, sum(sizes), sorted(set(sizes))), schedule)
     except InputError as error:
-        raise InputError(f"{path}: {error}; its rows are the ranks, and say which stages each of them holds") from None
+        if problem is not None and problem.placement.stages != placement.stages:
+            raise InputError(f"{path}: {error}; its rows are the ranks, and say which stages each holds") from None
+        raise InputError(f"{source}: {error}") from None
     if found:
         raise NoAnswerError(f"{path}: {found[0].message}")
     return Imported(schedule, problem.name if problem is not None else name, tuple(notes))

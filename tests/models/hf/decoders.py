@@ -44,6 +44,7 @@ DECODERS: dict[str, Mapping[str, object]] = {
     "gpt2-eager": _GPT2 | {"attn_implementation": "eager", "scale_attn_by_inverse_layer_idx": True},
     "llama": _LLAMA,
     "llama-eager": _LLAMA | {"attn_implementation": "eager", "attention_bias": True, "mlp_bias": True},
+    "llama-other-keys": _LLAMA | {"sliding_window": 4},  # which no Llama looks at
     "llama-scaled": _LLAMA
     | {
         "pad_token_id": 3,

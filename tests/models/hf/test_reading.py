@@ -130,6 +130,11 @@ def test_refusals_of_a_run_files_keys(changes: dict[str, object], message: str) 
             '{"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4}}',
             r"quantization_config = .*: weights that are trained are not quantised; leave the key out",
         ),
+        ('{"model_type": "mistral", "sliding_window": 0}', r"sliding_window = 0: must be at least 1, for a position"),
+        (
+            '{"model_type": "qwen3", "num_hidden_layers": 1, "layer_types": ["sliding_attention"]}',
+            r"layer_types\[0\] = 'sliding_attention', and the config has no window; set use_sliding_window = true",
+        ),
     ],
 )
 def test_refusals_of_a_file(tmp_path: Path, text: str | None, message: str) -> None:

@@ -100,6 +100,7 @@ def test_without_what_is_beside(tmp_path: Path) -> None:
         ({"placement": [0]}, r"placement: 1 stages, and .*s.csv has 2; correct one of the two, or remove .*s.csv.json"),
         ({"placement": [1, 0]}, r"placement\[0\]: stage 0 on rank 1, and on rank 0 in .*s.csv; correct one of the two"),
         ({"sizes": [1, 1, 1]}, r"sizes: 3 micro-batches, and .*s.csv has 2; correct one"),
+        ({"sizes": [1, 0]}, r"sizes\[1\]: 0 is below 1"),
         ({"sizes": [1, "1"]}, r"sizes\[1\]: expected `int`, got `str`"),
         ({"size": 1}, "contains unknown field `size`"),
     ],
@@ -110,6 +111,15 @@ def test_what_is_beside_must_agree(other: dict[str, Any], message: str, tmp_path
     beside.write_bytes(msgspec.json.encode(msgspec.json.decode(beside.read_bytes()) | other))
     with pytest.raises(InputError, match=f"^{re.escape(str(beside))}: .*{message}"):
         import_csv(tmp_path / "s.csv")
+
+
+def test_a_schedule_of_another_shape_than_its_problem(tmp_path: Path) -> None:
+    export_csv(problem_of(), Schedule.parse(place("linear", 2), (1, 1), SPLIT), tmp_path / "s.csv")
+    with pytest.raises(InputError, match=r"s\.csv\.json: sizes: 2 samples in all, and the batch has 6$"):
+        import_csv(tmp_path / "s.csv", problem_of(6, (3,)))
+    three = problem_of(pipeline={"ranks": 3})
+    with pytest.raises(InputError, match=r"s\.csv: the schedule is for 2 stages on 2 ranks, .*; its rows are the"):
+        import_csv(tmp_path / "s.csv", three)
 
 
 @pytest.mark.parametrize(
