@@ -18,8 +18,7 @@ SHARED := --numprocesses 2 --dist loadfile
 LINKS := adaptpipe/solver/ adaptpipe/executor/ adaptpipe/models/
 
 .DEFAULT_GOAL := help
-.NOTPARALLEL:
-.PHONY: help env demo test lint format types imports unit doctest wheel bench clean
+.PHONY: help env demo test checks lint format types imports warm unit doctest wheel bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -35,8 +34,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: env  ## profile, solve and train a small GPT on real text, and compare with the prediction
 	$(BIN)/adaptpipe run examples/gpt-text.toml
 
-test: lint types imports wheel  ## every check: lint, types, import floors, wheel, tests and doctests
+test: env  ## every check: lint, types, import floors, wheel, tests and doctests
+	$(MAKE) --jobs=2 --output-sync checks
 	$(BIN)/python -m pytest $(SHARED)
+
+checks: wheel types imports lint warm  ## all but the tests; the wheel takes longest, so it comes first
 
 lint: env  ## ruff: rules and format
 	$(BIN)/ruff check . $(LINKS)
@@ -51,6 +53,9 @@ types: env  ## mypy, strict
 
 imports: env  ## import floors: commands -> executor | models -> solver
 	$(BIN)/lint-imports
+
+warm: env  ## compile the searches
+	$(BIN)/python -c "from adaptpipe.solver.warming import warm_up; warm_up()"
 
 unit: env  ## the tests alone
 	$(BIN)/python -m pytest tests
