@@ -103,11 +103,11 @@ def mlp(model: Architecture, index: int, sequence: int) -> Layer:
         light=part.light + h,
         stats=part.stats + norm * (1 + model.post_norms),
         synced=2 * h,
-        launches=part.launches,
     )
 
 
 def dense(model: Architecture, width: int, sequence: int, fresh: bool = True) -> Layer:
+    """The matrices of an MLP of some width, and its activation; `fresh` where nothing else keeps its input."""
     h, wide, bias = model.hidden, 3 if model.gated else 2, model.mlp_bias
     gate = (Matrix(h, width, bias, False),) if model.gated else ()
     matrices = (Matrix(h, width, bias, fresh), *gate, Matrix(width, h, bias))

@@ -8,7 +8,10 @@ import numpy as np
 
 from adaptpipe.solver import InputError
 
-_DRAWS, _EVEN = 4000, 1e-6
+_DRAWS = 4000
+
+_EVEN = 1e-6
+"""Variation below which experts are met evenly."""
 
 MOST_VARIATION = 3.0
 """Of how often experts are chosen: beyond, nearly all tokens meet one of them."""

@@ -180,6 +180,10 @@ def _ties(model: Architecture, found: Sequence[Layer], pricing: _Pricing) -> lis
     return ties
 
 
+_KEPT = ("embedding", "head")
+"""Kinds that are never computed again."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Pricing:
     """Prices of a layer on a device."""
@@ -269,10 +273,6 @@ class _Pricing:
         after_f, after_i = held_bytes(layer, self.recipe)
         more, most = self.calibration.held(layer.kind)
         return self._rows(layer, size, after_f * more), self._rows(layer, size, after_i * most)
-
-
-_KEPT = ("embedding", "head")
-"""Kinds that are never computed again."""
 
 
 def _divided(whole: int, shares: Sequence[int]) -> tuple[int, ...]:

@@ -12,59 +12,7 @@ from adaptpipe.solver import InputError
 from adaptpipe.solver.files.reading import read_data
 
 from .architecture import Architecture, Experts, Latent, Vision
-
-
-class Keys:
-    """What is in a config.json, or in a table of it, with messages that name the place."""
-
-    def __init__(self, data: Mapping[str, object], place: str) -> None:
-        self.data = data
-        self.place = place
-
-    def count(self, key: str, *others: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number, under the first of the names that is there."""
-        for name in (key, *others):
-            value = self.data.get(name)
-            if value is not None:
-                if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                    raise InputError(f"{self.place}: {name} = {value!r}: must be a whole number from {least}")
-                return value
-        if default is None:
-            kind = self.data.get("model_type")
-            close = get_close_matches(key, self.data.keys() - {key}, 1)
-            hint = f"did you mean it by {close[0]}? " if close else ""
-            raise InputError(f"{self.place}: {key}: missing; {hint}a model of type {kind} needs it; add {key}")
-        return default
-
-    def optional(self, key: str) -> int | None:
-        """A whole number, or None where it is null or missing."""
-        return None if self.data.get(key) is None else self.count(key)
-
-    def switch(self, key: str, default: bool) -> bool:
-        """True or false."""
-        value = self.data.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise InputError(f"{self.place}: {key} = {value!r}: must be true or false")
-        return value
-
-    def table(self, key: str) -> Keys | None:
-        """A table within, or None where there is none."""
-        value = self.data.get(key)
-        if value is None:
-            return None
-        if not isinstance(value, dict):
-            raise InputError(f"{self.place}: {key}: must be a table of keys")
-        return Keys(value, f"{self.place}: {key}")
-
-    def listed(self, key: str) -> list[object]:
-        """A list; empty where there is none."""
-        value = self.data.get(key) or []
-        if not isinstance(value, list):
-            raise InputError(f"{self.place}: {key} = {value!r}: must be a list")
-        return value
-
+from .keys import Keys
 
 Reader = Callable[[Keys], dict[str, Any]]
 
@@ -110,6 +58,9 @@ def from_config(data: Mapping[str, object], name: str, place: str | None = None)
     if reader is None:
         close = get_close_matches(str(kind), READERS, 1)
         hint = f"did you mean {close[0]}? " if close else ""
+        text = data.get("text_config")
+        if isinstance(text, dict) and text.get("model_type") in READERS:
+            hint = f"its text_config is of type {text['model_type']}: save that as a config.json of its own; "
         raise InputError(f"{where}: model_type = {kind!r}: not known; {hint}known are {', '.join(READERS)}")
     try:
         return Architecture(name, **reader(Keys(data, where)))
@@ -143,7 +94,7 @@ def _llama(keys: Keys) -> dict[str, Any]:
 
 
 def _mistral(keys: Keys) -> dict[str, Any]:
-    return _rotary(keys) | {"window": keys.optional("sliding_window")}
+    return _rotary(keys.having("num_key_value_heads")) | {"window": keys.optional("sliding_window")}
 
 
 def _mixtral(keys: Keys) -> dict[str, Any]:
@@ -154,7 +105,7 @@ def _mixtral(keys: Keys) -> dict[str, Any]:
 
 
 def _qwen2(keys: Keys) -> dict[str, Any]:
-    return _rotary(keys) | {"qkv_bias": True}
+    return _rotary(keys.having("num_key_value_heads")) | {"qkv_bias": True}
 
 
 def _qwen_experts(keys: Keys, shared: int) -> dict[str, Any]:
@@ -177,19 +128,23 @@ def _qwen2_moe(keys: Keys) -> dict[str, Any]:
 
 
 def _qwen3(keys: Keys) -> dict[str, Any]:
-    return _llama(keys) | {"qk_norm": True}
+    return _llama(keys.having("num_key_value_heads", "head_dim")) | {"qk_norm": True}
 
 
 def _qwen3_moe(keys: Keys) -> dict[str, Any]:
-    return _qwen3(keys) | _qwen_experts(keys, 0)
+    return _llama(keys.having("num_key_value_heads")) | {"qk_norm": True} | _qwen_experts(keys, 0)
 
 
 def _tied_llama(keys: Keys) -> dict[str, Any]:
     return _llama(keys) | {"tied": keys.switch("tie_word_embeddings", True)}
 
 
+def _gemma(keys: Keys) -> dict[str, Any]:
+    return _tied_llama(keys.having("num_key_value_heads", "head_dim"))
+
+
 def _gemma2(keys: Keys) -> dict[str, Any]:
-    return _tied_llama(keys) | {
+    return _gemma(keys) | {
         "post_norms": True,
         "window": keys.count("sliding_window", default=4096),
         "full_every": 2,
@@ -197,7 +152,7 @@ def _gemma2(keys: Keys) -> dict[str, Any]:
 
 
 def _gemma3_text(keys: Keys) -> dict[str, Any]:
-    return _tied_llama(keys) | {
+    return _gemma(keys) | {
         "qk_norm": True,
         "post_norms": True,
         "window": keys.count("sliding_window", default=4096),
@@ -228,19 +183,24 @@ def _gpt_neox(keys: Keys) -> dict[str, Any]:
     }
 
 
-def _glm4_moe(keys: Keys) -> dict[str, Any]:
+def _routed_experts(keys: Keys, bias: bool) -> Experts:
+    keys.having("n_shared_experts", "first_k_dense_replace")
     one = keys.count("moe_intermediate_size")
-    return _rotary(keys) | {
+    return Experts(
+        keys.count("n_routed_experts"),
+        keys.count("num_experts_per_tok"),
+        one,
+        shared=one * keys.count("n_shared_experts", default=0, least=0),
+        first_dense=keys.count("first_k_dense_replace", default=0, least=0),
+        bias=bias,
+    )
+
+
+def _glm4_moe(keys: Keys) -> dict[str, Any]:
+    return _rotary(keys.having("num_key_value_heads")) | {
         "qkv_bias": keys.switch("attention_bias", False),
         "qk_norm": keys.switch("use_qk_norm", False),
-        "experts": Experts(
-            keys.count("n_routed_experts"),
-            keys.count("num_experts_per_tok"),
-            one,
-            shared=one * keys.count("n_shared_experts", default=0, least=0),
-            first_dense=keys.count("first_k_dense_replace", default=0, least=0),
-            bias=True,
-        ),
+        "experts": _routed_experts(keys, bias=True),
         "mtp": keys.count("num_nextn_predict_layers", default=0, least=0),
     }
 
@@ -270,7 +230,6 @@ def _gpt2(keys: Keys) -> dict[str, Any]:
 def _deepseek_v2(keys: Keys) -> dict[str, Any]:
     plain, rotary = keys.count("qk_nope_head_dim"), keys.count("qk_rope_head_dim")
     base = _rotary(Keys({**keys.data, "head_dim": plain + rotary}, keys.place))
-    one = keys.count("moe_intermediate_size")
     bias = keys.switch("attention_bias", False)
     if keys.count("moe_layer_freq", default=1) != 1:
         raise InputError(f"{keys.place}: moe_layer_freq: must be 1; blocks without experts can only come first")
@@ -278,15 +237,13 @@ def _deepseek_v2(keys: Keys) -> dict[str, Any]:
         "qkv_bias": bias,
         "output_bias": bias,
         "latent": Latent(
-            keys.optional("q_lora_rank"), keys.count("kv_lora_rank"), plain, rotary, keys.count("v_head_dim")
+            keys.having("q_lora_rank").optional("q_lora_rank"),
+            keys.count("kv_lora_rank"),
+            plain,
+            rotary,
+            keys.count("v_head_dim"),
         ),
-        "experts": Experts(
-            keys.count("n_routed_experts"),
-            keys.count("num_experts_per_tok"),
-            one,
-            shared=one * keys.count("n_shared_experts", default=0, least=0),
-            first_dense=keys.count("first_k_dense_replace", default=0, least=0),
-        ),
+        "experts": _routed_experts(keys, bias=False),
     }
 
 
@@ -313,7 +270,9 @@ def _qwen2_vl(keys: Keys) -> dict[str, Any]:
         patch,
         merged=tower.count("spatial_merge_size", default=2) ** 2,
     )
-    return _qwen2(keys.table("text_config") or keys) | {"vision": vision}
+    text = keys.table("text_config") or keys
+    tied = keys.switch("tie_word_embeddings", text.switch("tie_word_embeddings", False))
+    return _qwen2(text) | {"tied": tied, "vision": vision}
 
 
 READERS: dict[str, Reader] = {
@@ -325,7 +284,7 @@ READERS: dict[str, Reader] = {
     "qwen2_vl": _qwen2_vl,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
-    "gemma": _tied_llama,
+    "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3_text,
     "glm4_moe": _glm4_moe,

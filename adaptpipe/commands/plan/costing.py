@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from adaptpipe.models import build
 from adaptpipe.models.clusters import Device
 from adaptpipe.models.costs import (
     HALF,
     MIXED,
+    RECOMPUTE,
     SINGLE,
     Architecture,
     Calibration,
@@ -127,10 +128,10 @@ def _own(table: Mapping[str, object], sequence: int | None = None) -> Architectu
 
 
 def _recompute(text: str) -> Recompute:
-    for each in get_args(Recompute):
+    for each in RECOMPUTE:
         if text == each:
-            return each  # type: ignore[no-any-return]  # one of the literals
-    raise InputError(f"--recompute {text}: is none of {', '.join(get_args(Recompute))}")
+            return each
+    raise InputError(f"--recompute {text}: must be one of {', '.join(RECOMPUTE)}")
 
 
 def _as_measured(question: Question, measured: LayerProfile) -> Costs:

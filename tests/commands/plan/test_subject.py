@@ -71,7 +71,7 @@ def test_an_instance_of_a_file(tmp_path: Path) -> None:
     [
         ({"dp": 2, "global_batch": 3}, "--global-batch 3: does not divide among 2 replicas; make it a multiple of 2"),
         ({"global_batch": 2, "microbatch_sizes": (3,)}, r"--microbatch-sizes \[3\]: none is within the 2 samples"),
-        ({"recompute": "some"}, "--recompute some: is none of none, selective, full"),
+        ({"recompute": "some"}, "--recompute some: must be one of none, selective, full"),
         ({"tp": 3}, "h100x8: 8 devices are not a multiple of 3"),
     ],
 )

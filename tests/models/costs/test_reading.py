@@ -120,6 +120,31 @@ def test_a_vision_model_of_a_newer_release_has_its_text_in_a_table() -> None:
     vision = keys.pop("vision_config")
     nested = {"model_type": "qwen2_vl", "vision_config": vision, "text_config": keys}
     assert from_config(nested, "qwen2-vl-7b") == preset("qwen2-vl-7b")
+    assert from_config({**nested, "tie_word_embeddings": True}, "qwen2-vl-2b").tied
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("mistral", "num_key_value_heads"), ("mixtral", "num_key_value_heads"), ("qwen2", "num_key_value_heads"),
+        ("qwen3", "head_dim"), ("qwen3", "num_key_value_heads"), ("qwen3_moe", "num_key_value_heads"),
+        ("gemma", "head_dim"), ("gemma2", "head_dim"), ("gemma3_text", "num_key_value_heads"),
+        ("glm4_moe", "num_key_value_heads"), ("starcoder2", "num_key_value_heads"), ("deepseek_v2", "q_lora_rank"),
+        ("deepseek_v3", "n_shared_experts"), ("deepseek_v3", "first_k_dense_replace"),
+    ],
+)  # fmt: skip
+def test_a_key_whose_default_is_the_types_own_must_be_there(name: str, key: str) -> None:
+    """Without it transformers builds another model than one would guess; where the key is null, none is guessed."""
+    keys = {each: value for each, value in SMALL[name].items() if each != key}
+    with pytest.raises(InputError, match=f"here: {key}: missing; .*a model of type {name} needs it; add {key}"):
+        from_config(keys, "small", "here")
+    from_config({**keys, key: None}, "small", "here")
+
+
+def test_a_model_around_a_known_one_is_told_apart() -> None:
+    keys = {"model_type": "gemma3", "text_config": SMALL["gemma3_text"]}
+    with pytest.raises(InputError, match=r"model_type = 'gemma3': not known; its text_config is of type gemma3_text"):
+        from_config(keys, "small", "here")
 
 
 @pytest.mark.parametrize(
