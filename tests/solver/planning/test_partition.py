@@ -27,12 +27,13 @@ def rank_work(work: Workload, split: Split, placement: Placement, division: tupl
 
 
 def fits(work: Workload, split: Split, placement: Placement, size: int) -> bool:
-    """Whether static bytes and the activations of one micro-batch are within each rank's limit."""
+    """Whether static bytes and the activations of one micro-batch are within each rank's limit, with one op's own."""
     held = [0] * work.ranks
     static = work.stage_static(split, placement)
     for stage, rank in enumerate(placement.stages[0]):
         held[rank] += static[stage] + sum(int(work.prices(size).activation[layer]) for layer in split[stage])
-    return all(limit is None or h <= limit for h, limit in zip(held, work.cluster.memory, strict=True))
+    own = max(m.transient for part in work.profile.parts for m in part.measurements if m.size == size)
+    return all(limit is None or h + own <= limit for h, limit in zip(held, work.cluster.memory, strict=True))
 
 
 @settings(max_examples=80)
