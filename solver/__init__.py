@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .core.schedule import Schedule
     from .evaluate.check import check
     from .evaluate.dag import critical_path, op_graph
+    from .evaluate.noise import Noise
     from .evaluate.simulate import simulate
     from .evaluate.structure import Violation
     from .evaluate.timeline import Timeline
@@ -37,6 +38,7 @@ _HOME = {
     "core.schedule": ("Schedule",),
     "evaluate.check": ("check",),
     "evaluate.dag": ("critical_path", "op_graph"),
+    "evaluate.noise": ("Noise",),
     "evaluate.simulate": ("simulate",),
     "evaluate.structure": ("Violation",),
     "evaluate.timeline": ("Timeline",),
@@ -54,6 +56,7 @@ __all__ = [
     "Measurement",
     "Memory",
     "NoAnswerError",
+    "Noise",
     "Objective",
     "Op",
     "Part",

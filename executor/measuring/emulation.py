@@ -16,9 +16,8 @@ from statistics import fmean
 
 import torch.distributed as dist
 
-from adaptpipe.solver import InputError, Placement, Problem, Schedule
+from adaptpipe.solver import InputError, Noise, Placement, Problem, Schedule
 from adaptpipe.solver.core.problem import price
-from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.evaluate.noisy import run_value
 from adaptpipe.solver.evaluate.scenario import Planned
 from adaptpipe.solver.floating import FloatingPlan, Runs

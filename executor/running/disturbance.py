@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from adaptpipe.solver import Kind, Op
+from adaptpipe.solver import Kind, Noise, Op
 from adaptpipe.solver.core.instance import Instance
-from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.evaluate.scenario import Scenario
 
 from ..programs.program import Program

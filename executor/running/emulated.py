@@ -19,8 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adaptpipe.solver import InputError, Kind, Op, Problem, Schedule
-from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver import InputError, Kind, Noise, Op, Problem, Schedule
 
 from ..channels.message import Message
 from ..clock import sleep_until

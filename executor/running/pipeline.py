@@ -11,9 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from adaptpipe.solver import InputError, Problem, Schedule
+from adaptpipe.solver import InputError, Noise, Problem, Schedule
 from adaptpipe.solver.core.problem import SECONDS
-from adaptpipe.solver.evaluate.noise import Noise
 
 from ..channels.message import Message
 from ..crew import Crew

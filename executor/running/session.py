@@ -12,8 +12,7 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
-from adaptpipe.solver import InputError
-from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver import InputError, Noise
 from adaptpipe.solver.floating import Floater
 from adaptpipe.solver.traces.writing import save_trace
 

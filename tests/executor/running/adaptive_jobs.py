@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from adaptpipe.executor.report import StepReport
 from adaptpipe.executor.running.emulated import EmulatedPipeline
 from adaptpipe.executor.running.plan import ExecutionMode
-from adaptpipe.solver import Problem, Schedule
-from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver import Noise, Problem, Schedule
 
 TICK_S = 1e-4
 

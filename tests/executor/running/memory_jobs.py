@@ -19,9 +19,8 @@ from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.executor.running.rows import MicroBatches
 from adaptpipe.executor.waiting import gather
-from adaptpipe.solver import Kind, Problem, Schedule
+from adaptpipe.solver import Kind, Noise, Problem, Schedule
 from adaptpipe.solver.core.problem import Memory
-from adaptpipe.solver.evaluate.noise import Noise
 
 from ..orders import problem_for
 from ..stage_sets import SETS

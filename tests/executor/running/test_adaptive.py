@@ -6,8 +6,7 @@ import pytest
 
 from adaptpipe.executor.launching.launcher import launch
 from adaptpipe.executor.report import StepReport
-from adaptpipe.solver import Kind, Op, Problem, Schedule, place
-from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver import Kind, Noise, Op, Problem, Schedule, place
 from adaptpipe.solver.heuristics import one_f_one_b_split
 
 from ..orders import POLICIES, problem_for, schedule_for

@@ -14,9 +14,8 @@ from adaptpipe.executor.errors import RankFailure
 from adaptpipe.executor.launching.launcher import launch
 from adaptpipe.executor.programs.reserve import reserve_for
 from adaptpipe.executor.running.plan import ExecutionMode
-from adaptpipe.solver import Kind, Op, Problem, Schedule, place, simulate
+from adaptpipe.solver import Kind, Noise, Op, Problem, Schedule, place, simulate
 from adaptpipe.solver.core.problem import Cost
-from adaptpipe.solver.evaluate.noise import Noise
 
 from ...strategies import drawn, problems, schedules_of
 from ..orders import POLICIES, problem_for, schedule_for, stage_by_stage

@@ -16,8 +16,7 @@ from adaptpipe.executor.running.disturbance import Disturbance
 from adaptpipe.executor.running.memory import Account
 from adaptpipe.executor.running.plan import Plan
 from adaptpipe.executor.running.prices import Prices
-from adaptpipe.solver import InputError, Kind, Op, Problem, place
-from adaptpipe.solver.evaluate.noise import Noise
+from adaptpipe.solver import InputError, Kind, Noise, Op, Problem, place
 from adaptpipe.solver.evaluate.simulate import op_bytes, op_ticks
 from adaptpipe.solver.heuristics import one_f_one_b_split
 
