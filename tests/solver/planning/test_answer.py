@@ -106,6 +106,9 @@ def test_of_plans_as_fast_the_steadier_one_is_proposed(monkeypatch: pytest.Monke
     monkeypatch.setattr(judging, "ranked", ranked)
     found = answer(workload(), time_limit=5)
     assert [plan.method for plan in found.plans[:3]] == ["b", "a", "c"]
+    assert found.base is not None
+    assert max(found.plan.timeline.peak_memory) <= max(found.base.timeline.peak_memory)
+    assert found.equal is found.plan, "it is the plan at equal memory, too: more memory never seems to gain less"
 
 
 def test_ctrl_c_ends_the_searches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +142,23 @@ def test_a_plan_where_nothing_of_todays_fits(monkeypatch: pytest.MonkeyPatch) ->
     found = answer(workload(1), time_limit=5)
     assert (found.base, found.gain, found.gain_equal_memory, found.equal) == (None, None, None, None)
     assert found.recommended
+
+
+def test_compiling_is_not_in_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call after installation took its minute for compiling and had none left to search."""
+    done: list[str] = []
+
+    class Run:
+        def __init__(self, *_: Any) -> None:
+            done.append("its clock runs")
+
+        def run(self) -> None:
+            pass
+
+    monkeypatch.setattr(answering, "warm_up", lambda: done.append("compiled"))
+    monkeypatch.setattr(answering, "_Run", Run)
+    answer(workload(), time_limit=5)
+    assert done == ["compiled", "its clock runs"]
 
 
 def test_there_is_always_time_for_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
