@@ -32,6 +32,9 @@ TRADES, TRADES_OF_LINKS = 0.16, 0.02
 they are, mostly: neighbours in one node."""
 
 
+COLD = 0.005
+"""Temperature at which a split is balanced that nearly is."""
+
 FEW_MOVES = 200
 """Moves that balance a split which was, before its placement was changed."""
 
@@ -48,14 +51,14 @@ class Start:
         Samples of each micro-batch.
     point
         Split, placement, policy.
-    level
-        Whether the split is balanced.
+    heat
+        Temperature at which the split is balanced first, as a share of the load; 0: it stays as it is.
     """
 
     name: str
     division: tuple[int, ...]
     point: Point
-    level: bool
+    heat: float
 
 
 class Climber:
@@ -96,12 +99,15 @@ class Climber:
         """Moves judged so far."""
         return int(self._values[kernel.TRIED])
 
-    def level(self, moves: int, heat: float = 0.03) -> None:
-        """Balance the split: move layers until the busiest rank has little to do, and all ranks room.
+    def level(self, moves: int, heat: float) -> None:
+        """Move layers, and ranks where they differ, until each could be done early, by its load and when it can start,
+        and has room.
 
         `heat` is the temperature to begin with, as a share of the load.
         """
-        kernel.level(self.table, self._now, self._trial, self._room, self._random, moves, heat)
+        kernel.level(
+            self.table, self._now, self._trial, self._best, self._room, self._random, moves, heat, self.trading
+        )
 
     def policies(self) -> list[Point]:
         """Policies to begin with, likely winners first."""
@@ -140,9 +146,9 @@ class Climber:
     def variants(self) -> Iterator[Climber]:
         """Searches from points with another placement, next to the best point's, their splits balanced."""
         for index, point in enumerate(variants(self._best)):
-            start = Start("irregular", self.start.division, point, False)
+            start = Start("irregular", self.start.division, point, COLD)
             other = Climber(self.workload, self.table, start, self.fusing, self.bound, self._seed + index)
-            other.level(FEW_MOVES, 0.005)
+            other.level(FEW_MOVES, COLD)
             other.choose([point])
             yield other
 

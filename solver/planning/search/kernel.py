@@ -28,7 +28,7 @@ VALUE, BEST, TRIED = range(3)
 
 @njit(cache=True, nogil=True)
 def lay(table: Table, now: Point, room: Room) -> int:  # pragma: no cover
-    """Fill in the prices of a point's stages; the ticks of the busiest rank."""
+    """Fill in the prices of a point's stages; ticks before which no rank can be done, by its load and its start."""
     stages, count, ranks = len(now.row), len(table.which), len(now.rules)
     c = 0
     for r in range(ranks):
@@ -49,7 +49,7 @@ def lay(table: Table, now: Point, room: Room) -> int:  # pragma: no cover
         r = now.row[one]
         if r == now.row[other] and table.limit[r] < UNLIMITED:
             room.room[r] += table.tie_static[t]
-    busiest = 0
+    busiest, end = 0, 0
     for r in range(ranks):
         load = 0
         for k in range(room.first[r], room.first[r + 1]):
@@ -69,10 +69,20 @@ def lay(table: Table, now: Point, room: Room) -> int:  # pragma: no cover
                 room.lag_forward[s, j] = 0 if before < 0 else table.lag[before, a - 1, z]
                 room.lag_backward[s, j] = 0 if after < 0 else table.lag[after, b - 1, z]
         busiest = max(busiest, load)
+        room.made[r] = load
+    start = 0
+    for s in range(stages):
+        # The first micro-batch has passed all stages before a rank's first one when that can start.
+        r = now.row[s]
+        end = max(end, start + room.made[r])
+        room.made[r] = 0
+        start += room.forward[s, 0]
+        if s + 1 < stages:
+            start += room.lag_forward[s + 1, 0]
     each = busiest // count * now.pace[0] // 16
     for j in range(count):
         room.release[j] = max(0, j - now.pace[1]) * each
-    return busiest
+    return end
 
 
 @njit(cache=True, nogil=True)
@@ -171,8 +181,8 @@ def climb(
 
 @njit(cache=True, nogil=True)
 def strain(table: Table, now: Point, room: Room) -> float:  # pragma: no cover
-    """Ticks of the busiest rank, raised where a rank has no room for one micro-batch, so that less lack is better."""
-    busiest = lay(table, now, room)
+    """Ticks before which no rank can be done, raised where one has no room for a micro-batch: less lack is better."""
+    end = lay(table, now, room)
     lack = 0.0
     for r in range(len(now.rules)):
         need = 0
@@ -180,27 +190,42 @@ def strain(table: Table, now: Point, room: Room) -> float:  # pragma: no cover
             need += room.activation[room.stage_of[k], 0]
         if room.room[r] < need:
             lack += (need - room.room[r]) / (table.limit[r] + 1.0)
-    return busiest * (1.0 + 10.0 * lack)
+    return end * (1.0 + 10.0 * lack)
 
 
 @njit(cache=True, nogil=True)
 def level(
-    table: Table, now: Point, trial: Point, room: Room, random: Words, moves: int, heat: float
+    table: Table,
+    now: Point,
+    trial: Point,
+    best: Point,
+    room: Room,
+    random: Words,
+    moves: int,
+    heat: float,
+    trading: float,
 ) -> None:  # pragma: no cover
-    """Anneal the split alone for the least `strain`, from a temperature that is a share of it; leaves the best."""
+    """Anneal split and order of ranks for the least `strain`, from a temperature that is a share of it.
+
+    Leaves the best in `now`; `best` is room for it.
+    """
     value = strain(table, now, room)
-    best, kept = value, now.bounds.copy()
+    least = value
+    take(best, now)
     for move in range(moves):
         take(trial, now)
         for _ in range(1 + below(random, 2)):
-            transfer(trial, random)
+            if share(random) < trading:
+                trade(trial, table.speed, table.limit, random)
+            else:
+                transfer(trial, random)
         limit = value * (1.0 - heat * (1.0 - move / moves) * math.log(share(random)))
         found = strain(table, trial, room)
         if found > limit:
             continue
         value = found
         take(now, trial)
-        if value < best:
-            best = value
-            kept[:] = now.bounds
-    now.bounds[:] = kept
+        if value < least:
+            least = value
+            take(best, now)
+    take(now, best)

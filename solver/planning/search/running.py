@@ -23,7 +23,7 @@ from .climber import Climber
 from .kept import Found, Kept, OnProgress
 from .neighbours import neighbours
 from .order import Ordering
-from .starts import FAMILIES, boundaries, start_at, starts
+from .starts import FAMILIES, WARM, boundaries, start_at, starts
 from .table import table_of
 from .warming import warm_up
 
@@ -59,7 +59,7 @@ WARMER = (1.0, 8.0, 2.5, 20.0)
 """Temperatures at which threads anneal one plan side by side, as in `anneal.team`."""
 
 LEVEL_MOVES = 2000
-"""Moves that balance a start that is not exactly balanced."""
+"""Moves that balance a start."""
 
 FLOATED, FLOATING = 3, 0.1
 """Plans that are made without a search, whose order is annealed where they are among the best, and the share of the
@@ -173,8 +173,8 @@ class _Run:
         ]
 
         def begin(each: Climber) -> None:
-            if not each.start.level:
-                each.level(LEVEL_MOVES)
+            if each.start.heat:
+                each.level(LEVEL_MOVES, each.start.heat)
             each.choose(kept.until(FIRST, each.policies()[:FIRST_POLICIES]))
             kept.tell(each.best, each.start.name)
 
@@ -186,7 +186,7 @@ class _Run:
             turns.each(fresh, begin, self.workers, self.stop)
 
         def repair(each: Climber) -> None:
-            each.level(10 * LEVEL_MOVES)
+            each.level(10 * LEVEL_MOVES, WARM)
             begin(each)
 
         if kept.best == FAR and why_not(self.workload) is not None:
@@ -201,9 +201,7 @@ class _Run:
             return
         stages = StageTable(self.workload, division)
         table, fusing = table_of(stages), any(_fusing_helps(self.workload.prices(size)) for size in stages.sizes)
-        found = (
-            start_at(plan.placement.name, plan.placement, division, boundaries(plan.split), True) for plan in plans
-        )
+        found = (start_at(plan.placement.name, plan.placement, division, boundaries(plan.split), 0.0) for plan in plans)
         for start in chain(found, starts(self.workload, stages, self.families, bound / len(division))):
             yield Climber(self.workload, table, start, fusing, bound, self.seed + len(self.climbers))
 

@@ -12,11 +12,14 @@ from ...core.schedule import Array
 from ..partition import balanced
 from ..stage_table import StageTable
 from ..workload import Split, Workload
-from .climber import Start
+from .climber import COLD, Start
 from .policies import policies
 
 FAMILIES = (("v", 2), ("linear", 1), ("loop", 2), ("loop", 3), ("loop", 4), ("wave", 4))
 """Families of placements, with stages for each rank."""
+
+WARM = 0.03
+"""Temperature at which a split is balanced that is not."""
 
 FIRST_SHARES = (0.25, 0.35, 0.5, 0.65)
 """Of a rank's layers under V, the share in the earlier of its two stages. A small one shortens the way to the last
@@ -62,17 +65,17 @@ def starts(
         named = place(family, workload.ranks, per_rank)
         placement = explicit(workload.ranks, [order[rank] for rank in named.stages[0]])
         name = family if per_rank < 3 else f"{family} {per_rank}"
-        for bounds, level in _splits(workload, stages, placement, period):
-            key = (placement.stages, bounds.tobytes())
+        for bounds, heat in _splits(workload, stages, placement, period):
+            key = (placement.stages, bounds.tobytes(), heat)
             if key not in seen:
                 seen.add(key)
-                yield start_at(name, placement, stages.division, bounds, level)
+                yield start_at(name, placement, stages.division, bounds, heat)
 
 
 def _splits(
     workload: Workload, stages: StageTable, placement: Placement, period: float | None
-) -> Iterator[tuple[Array, bool]]:
-    """Boundaries, and whether they balance the ranks."""
+) -> Iterator[tuple[Array, float]]:
+    """Boundaries, and the temperature at which they are balanced further."""
     ways: list[tuple[float | None, float | None]] = [(None, None)]
     if placement.name == "v":
         ways += [(share, None) for share in FIRST_SHARES]
@@ -81,15 +84,17 @@ def _splits(
     for share, each in ways:
         split = balanced(workload, placement, stages.division, first_share=share, period=each, table=stages)
         if split is not None:
-            yield boundaries(split), True
-    yield shares(workload, placement, stages.division), False
+            yield boundaries(split), 0.0
+            if share is each is None:
+                yield boundaries(split), COLD
+    yield shares(workload, placement, stages.division), WARM
 
 
-def start_at(name: str, placement: Placement, division: tuple[int, ...], bounds: Array, level: bool) -> Start:
+def start_at(name: str, placement: Placement, division: tuple[int, ...], bounds: Array, heat: float) -> Start:
     """A start with the first of the policies."""
     row = np.array(placement.stages[0], dtype=np.int64)
     policy = policies(placement, len(division))[0]
-    return Start(name, division, policy._replace(row=row, bounds=bounds), level)
+    return Start(name, division, policy._replace(row=row, bounds=bounds), heat)
 
 
 def boundaries(split: Split) -> Array:

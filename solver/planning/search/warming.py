@@ -32,7 +32,7 @@ def warm_up() -> None:
         balanced(workload, place(family, 2, 2), (1, 1), table=stages)
     start = next(starts(workload, stages, [("linear", 1)]))
     climber = Climber(workload, table_of(stages), start, False, 0, 0)
-    climber.level(1)
+    climber.level(1, 0.0)
     climber.choose(climber.policies()[:1])
     climber.run(10, 1.0, 0.0)
     schedule = climber.schedule()

@@ -97,7 +97,7 @@ def test_starts_are_whole_and_none_is_there_twice(seed: int) -> None:
         found = list(starts(workload, StageTable(workload, division), period=1000.0))
         for each in found:
             whole(each.point, 3, 9)
-        assert len({(each.point.row.tobytes(), each.point.bounds.tobytes()) for each in found}) == len(found)
+        assert len({(each.point.row.tobytes(), each.point.bounds.tobytes(), each.heat) for each in found}) == len(found)
         assert {each.name for each in found} == {"v", "linear", "loop", "loop 3"}
 
 
