@@ -14,13 +14,17 @@ HEAD = (
 
 
 def print_cases(lines: Sequence[Line]) -> None:
-    """Print the cases, each with its figures or why there are none."""
+    """Print the cases, each with its figures, and why some have none: each reason once, there may be thousands."""
     names = list(dict.fromkeys(key for line in lines for key in line.case))
     rows = [[*(line.case.get(name, "") for name in names), *_cells(line)] for line in lines]
     table([*names, *HEAD], rows, f"{len(lines)} cases")
+    alike: dict[str, list[Line]] = {}
     for line in lines:
         if line.row is None:
-            print(f"{' '.join(f'{key}={value}' for key, value in line.case.items())}: {line.reason}")
+            alike.setdefault(line.reason, []).append(line)
+    for reason, (first, *others) in alike.items():
+        more = f" and {len(others)} more" * bool(others)
+        print(f"{' '.join(f'{key}={value}' for key, value in first.case.items())}{more}: {reason}")
 
 
 def _cells(line: Line) -> list[str]:

@@ -188,10 +188,11 @@ def test_no_case_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_old_line_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "cases.jsonl"
-    keep_lines(path, (Line({"ranks": "2"}, "a", None, "does not fit"),))
+    keep_lines(path, tuple(Line({"ranks": str(ranks)}, str(ranks), None, "does not fit") for ranks in (2, 3, 4)))
     done = call("plan", "--merge", path)
     assert done.exit_code == 0
-    assert "ranks=2: does not fit" in done.stdout
+    assert "ranks=2 and 2 more: does not fit" in done.stdout
+    assert done.stdout.count("does not fit") == 1
 
 
 @pytest.mark.parametrize(
