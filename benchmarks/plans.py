@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from adaptpipe.solver.planning.instance_file import InstanceFile, load_workload
+from adaptpipe.solver.planning.files.instance_file import InstanceFile, load_workload
+from adaptpipe.solver.planning.rivals.today import todays
 from adaptpipe.solver.planning.search import search
-from adaptpipe.solver.planning.today import todays
 from adaptpipe.solver.portfolio.request import Progress
 
 from .instances import WORKLOADS

@@ -23,13 +23,13 @@ from pathlib import Path
 import msgspec
 
 from adaptpipe.solver.evaluate.noisy import NORMAL
-from adaptpipe.solver.planning.instance_file import InstanceFile, load_workload
+from adaptpipe.solver.planning.files.instance_file import InstanceFile, load_workload
+from adaptpipe.solver.planning.judging.robust import ERRORS, ranked, robustness
+from adaptpipe.solver.planning.judging.wrong_costs import SOURCES
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.robust import ERRORS, ranked, robustness
+from adaptpipe.solver.planning.rivals.today import Today, rivals, todays
 from adaptpipe.solver.planning.search import search
-from adaptpipe.solver.planning.today import Today, rivals, todays
 from adaptpipe.solver.planning.workload import Workload
-from adaptpipe.solver.planning.wrong_costs import SOURCES
 
 from .instances import WORKLOADS
 from .solve import machine

@@ -20,7 +20,7 @@ def is_warm() -> bool:
     from .evaluate.kernel import earliest
     from .floating.kernel import run as float_units
     from .heuristics.greedy_kernel import run
-    from .planning.packing_kernel import packs
+    from .planning.bounds.packing_kernel import packs
     from .planning.search.kernel import climb, level
     from .robust.kernel import settle
     from .sizes.resize_kernel import anneal as resize

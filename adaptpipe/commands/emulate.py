@@ -24,7 +24,7 @@ from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.solver import Granularity, NoAnswerError, Problem, Result, Schedule, simulate
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.noise import Noise
-from adaptpipe.solver.planning.plan_file import load_plan
+from adaptpipe.solver.planning.files.plan_file import load_plan
 from adaptpipe.solver.solving import solve
 from adaptpipe.solver.traces.writing import save_trace
 

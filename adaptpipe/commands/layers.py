@@ -12,7 +12,7 @@ from adaptpipe.executor import LayerName, launch, measure_layers
 from adaptpipe.models import AnyConfig, MLPConfig, build_stage, next_byte_loss, training_batches
 from adaptpipe.models.hf import DecoderConfig
 from adaptpipe.solver import InputError, Part, Profile
-from adaptpipe.solver.planning.profile_file import LayerProfile
+from adaptpipe.solver.planning.files.profile_file import LayerProfile
 from adaptpipe.solver.planning.workload import Tie
 
 from .common import table

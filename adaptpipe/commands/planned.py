@@ -9,7 +9,7 @@ import msgspec
 
 from adaptpipe.models import AnyConfig, build
 from adaptpipe.solver import InputError, NoAnswerError, Placement, Problem, Result, check, place, simulate
-from adaptpipe.solver.planning.plan_file import PlanFile, load_plan
+from adaptpipe.solver.planning.files.plan_file import PlanFile, load_plan
 
 from .baseline import find_baseline
 from .common import say

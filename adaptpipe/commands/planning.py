@@ -30,7 +30,7 @@ from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.methods import find_method
-from adaptpipe.solver.planning.plan_file import load_plan
+from adaptpipe.solver.planning.files.plan_file import load_plan
 from adaptpipe.solver.solving import solve
 
 from .baseline import check_methods, find_baseline

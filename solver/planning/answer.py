@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import NoAnswerError
 from ..portfolio.request import Progress
-from .bound import SHARE, lower_bound
-from .judging import JUDGED, RIVALS, Jury
+from .bounds.bound import SHARE, lower_bound
+from .judging.jury import JUDGED, RIVALS, Jury
+from .judging.robust import Gain, Robustness
 from .plan import Plan, saved
-from .robust import Gain, Robustness
+from .rivals.today import Today, capped, rivals, todays
 from .search import search
 from .search.warming import warm_up
-from .today import Today, capped, rivals, todays
 from .workload import Workload
 
 OnProgress = Callable[[Progress], None]

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from adaptpipe.solver.planning.instance_file import InstanceFile
+from adaptpipe.solver.planning.files.instance_file import InstanceFile
 from benchmarks import plans
 from benchmarks.instances import WORKLOADS
 

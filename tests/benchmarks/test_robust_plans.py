@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from adaptpipe.solver.planning.instance_file import load_workload
+from adaptpipe.solver.planning.files.instance_file import load_workload
+from adaptpipe.solver.planning.judging.robust import robustness
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.robust import robustness
-from adaptpipe.solver.planning.today import todays
+from adaptpipe.solver.planning.rivals.today import todays
 from adaptpipe.solver.planning.workload import Workload
 from benchmarks import robust_plans
 from benchmarks.instances import WORKLOADS

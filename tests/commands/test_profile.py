@@ -16,7 +16,7 @@ from adaptpipe.commands.run_file import RunSpec
 from adaptpipe.executor import MeasuredDevice, MeasuredLinks
 from adaptpipe.models.clusters import load_fleet
 from adaptpipe.solver import Measurement, Part, Problem, Profile
-from adaptpipe.solver.planning.profile_file import load_profile
+from adaptpipe.solver.planning.files.profile_file import load_profile
 from adaptpipe.solver.planning.workload import Tie
 
 from .cli import answer, call

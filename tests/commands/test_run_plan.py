@@ -22,8 +22,8 @@ from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.placement import explicit
 from adaptpipe.solver.heuristics import gpipe, zb_v
 from adaptpipe.solver.heuristics.one_by_one import one_by_one
+from adaptpipe.solver.planning.files.plan_file import PlanFile, load_plan
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.plan_file import PlanFile, load_plan
 from adaptpipe.solver.planning.workload import Workload, split_of
 from tests.commands.cli import answer, call
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from adaptpipe.solver import InputError
 from adaptpipe.solver.planning.answer import Answer, answer
+from adaptpipe.solver.planning.files.plan_file import PlanFile
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.plan_file import PlanFile
 from adaptpipe.solver.portfolio.request import Progress
 
 from .figures import row

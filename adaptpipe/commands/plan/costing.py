@@ -26,7 +26,7 @@ from adaptpipe.models.costs import (
 )
 from adaptpipe.models.costs import parameters as count_parameters
 from adaptpipe.solver import InputError, Profile
-from adaptpipe.solver.planning.profile_file import LayerProfile, load_profile
+from adaptpipe.solver.planning.files.profile_file import LayerProfile, load_profile
 from adaptpipe.solver.planning.workload import Tie
 
 from ..run_file import load_run

@@ -10,8 +10,8 @@ from adaptpipe.solver import NoAnswerError, Part, Timeline
 from adaptpipe.solver.core.problem import SECONDS
 from adaptpipe.solver.evaluate.holdings import holdings
 from adaptpipe.solver.planning.answer import Answer
-from adaptpipe.solver.planning.robust import Robustness
-from adaptpipe.solver.planning.today import Today
+from adaptpipe.solver.planning.judging.robust import Robustness
+from adaptpipe.solver.planning.rivals.today import Today
 from adaptpipe.solver.planning.workload import Split
 
 from .fitting import NoRoomError

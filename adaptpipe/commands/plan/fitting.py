@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from adaptpipe.solver import InputError, NoAnswerError
-from adaptpipe.solver.planning.need import Lack, why_not
+from adaptpipe.solver.planning.splits.need import Lack, why_not
 from adaptpipe.solver.planning.workload import Workload
 
 from .question import Question

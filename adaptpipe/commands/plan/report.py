@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from adaptpipe.solver.evaluate.holdings import holdings
 from adaptpipe.solver.planning.answer import NEAR, Answer
-from adaptpipe.solver.planning.judging import JUDGED
+from adaptpipe.solver.planning.judging.jury import JUDGED
+from adaptpipe.solver.planning.judging.robust import EXECUTIONS, Execution, Gain
 from adaptpipe.solver.planning.plan import Plan, saved
-from adaptpipe.solver.planning.robust import EXECUTIONS, Execution, Gain
-from adaptpipe.solver.planning.today import Today
+from adaptpipe.solver.planning.rivals.today import Today
 
 from ..common import pairs, sizes_text, table
 from .advice import binds, gb, left_out, ms

@@ -9,7 +9,7 @@ from adaptpipe.models.clusters import Device, Fleet, load_fleet
 from adaptpipe.models.costs import MIXED
 from adaptpipe.solver import InputError
 from adaptpipe.solver.core.cluster import Cluster, uniform_cluster
-from adaptpipe.solver.planning.instance_file import load_workload
+from adaptpipe.solver.planning.files.instance_file import load_workload
 from adaptpipe.solver.planning.workload import UNIT, Workload
 
 from .costing import costs_of

@@ -14,7 +14,7 @@ from ...evaluate.simulate import simulate
 from ...evaluate.timeline import Timeline
 from ...heuristics.greedy_kernel import FAR
 from ...portfolio.request import Progress
-from ..bound import SHARE, lower_bound
+from ..bounds.bound import SHARE, lower_bound
 from ..plan import Plan
 from ..workload import Split, Workload
 

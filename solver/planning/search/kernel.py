@@ -20,7 +20,7 @@ from .table import Table
 # Compiled with instance.py 73cc8b92
 # Compiled with moves.py a36cbb96
 # Compiled with point.py 88dc2d48
-# Compiled with table.py 19790181
+# Compiled with table.py a6f7c70b
 
 VALUE, BEST, TRIED = range(3)
 """Places in the array of values: of the point, of the best one, and the number of moves tried."""

@@ -8,7 +8,7 @@ from itertools import permutations
 from ...evaluate.limits import over_limit
 from ...evaluate.simulate import simulate
 from ...evaluate.timeline import Timeline
-from ..stage_table import StageTable
+from ..splits.stage_table import StageTable
 from ..workload import Split, Workload, split_of
 
 TIMED = 60

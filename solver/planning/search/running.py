@@ -12,14 +12,14 @@ from ...core.errors import InputError, NoAnswerError
 from ...evaluate.check import check
 from ...heuristics.greedy_kernel import FAR
 from ...solving import solve
-from ..bound import division_bound
-from ..floated import each_floated
-from ..need import why_not
+from ..bounds.bound import division_bound
 from ..plan import Plan
-from ..stage_table import StageTable
+from ..splits.need import why_not
+from ..splits.stage_table import StageTable
 from ..workload import Prices, Workload
 from . import turns
 from .climber import Climber
+from .floated import each_floated
 from .kept import Found, Kept, OnProgress
 from .neighbours import neighbours
 from .order import Ordering

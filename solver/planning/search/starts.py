@@ -9,8 +9,8 @@ import numpy as np
 
 from ...core.placement import Placement, explicit, place
 from ...core.schedule import Array
-from ..partition import balanced
-from ..stage_table import StageTable
+from ..splits.partition import balanced
+from ..splits.stage_table import StageTable
 from ..workload import Split, Workload
 from .climber import COLD, Start
 from .policies import policies

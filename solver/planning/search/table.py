@@ -10,7 +10,7 @@ import numpy as np
 from ...core.fit import exact
 from ...core.instance import UNLIMITED
 from ...core.schedule import Array
-from ..stage_table import StageTable
+from ..splits.stage_table import StageTable
 
 
 class Table(NamedTuple):

@@ -8,12 +8,12 @@ from ...core.cluster import uniform_cluster
 from ...core.placement import place
 from ...core.profile import Measurement, Part, Profile
 from ...evaluate.simulate import simulate
-from ..bound import lower_bound
-from ..floated import floated
-from ..partition import balanced
-from ..stage_table import StageTable
+from ..bounds.bound import lower_bound
+from ..splits.partition import balanced
+from ..splits.stage_table import StageTable
 from ..workload import Workload
 from .climber import Climber
+from .floated import floated
 from .order import Ordering
 from .starts import starts
 from .table import table_of

@@ -16,7 +16,7 @@ from adaptpipe.models import GPTConfig
 from adaptpipe.models.clusters import DEVICES
 from adaptpipe.models.costs import HALF, PROCESSOR, SINGLE, Recipe, architecture_of, layers
 from adaptpipe.solver import InputError
-from adaptpipe.solver.planning.profile_file import LayerProfile
+from adaptpipe.solver.planning.files.profile_file import LayerProfile
 
 GPT: dict[str, Any] = {"kind": "gpt", "layers": 4, "width": 32, "heads": 2, "sequence": 16}
 CONFIG = GPTConfig(layers=4, width=32, heads=2, sequence=16)

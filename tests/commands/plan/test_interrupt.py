@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adaptpipe.commands.plan.cases import read_lines
-from adaptpipe.solver.planning.plan_file import load_plan
+from adaptpipe.solver.planning.files.plan_file import load_plan
 
 from .tiny import write_instance
 

@@ -14,10 +14,10 @@ from adaptpipe.commands.plan.question import Question
 from adaptpipe.commands.plan.subject import subject
 from adaptpipe.solver import NoAnswerError, check, simulate
 from adaptpipe.solver.planning.answer import Answer
-from adaptpipe.solver.planning.bound import lower_bound
-from adaptpipe.solver.planning.plan_file import load_plan
-from adaptpipe.solver.planning.robust import robustness
-from adaptpipe.solver.planning.today import todays
+from adaptpipe.solver.planning.bounds.bound import lower_bound
+from adaptpipe.solver.planning.files.plan_file import load_plan
+from adaptpipe.solver.planning.judging.robust import robustness
+from adaptpipe.solver.planning.rivals.today import todays
 from adaptpipe.solver.planning.workload import Workload
 from tests.commands.cli import answer, call
 

@@ -12,10 +12,10 @@ from adaptpipe.commands.plan.question import Question
 from adaptpipe.commands.plan.report import print_report
 from adaptpipe.commands.plan.subject import Subject, subject
 from adaptpipe.solver.planning.answer import Answer
-from adaptpipe.solver.planning.judging import RIVALS
+from adaptpipe.solver.planning.judging.jury import RIVALS
+from adaptpipe.solver.planning.judging.robust import robustness
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.robust import robustness
-from adaptpipe.solver.planning.today import Today, rivals, todays
+from adaptpipe.solver.planning.rivals.today import Today, rivals, todays
 
 LLAMA: dict[str, Any] = {"model": "llama2-7b", "cluster": "h100x8", "microbatch_sizes": (1,)}
 

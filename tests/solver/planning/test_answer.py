@@ -11,11 +11,11 @@ import pytest
 from adaptpipe.solver import Measurement, NoAnswerError, Part, Profile
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.planning import answer as answering
-from adaptpipe.solver.planning import judging
 from adaptpipe.solver.planning.answer import Answer, answer
-from adaptpipe.solver.planning.judging import ALIKE
+from adaptpipe.solver.planning.judging import jury
+from adaptpipe.solver.planning.judging.jury import ALIKE
 from adaptpipe.solver.planning.plan import Plan
-from adaptpipe.solver.planning.today import capped, todays
+from adaptpipe.solver.planning.rivals.today import capped, todays
 from adaptpipe.solver.planning.workload import Workload
 
 Search = Callable[..., tuple[Plan, ...]]
@@ -103,7 +103,7 @@ def test_of_plans_as_fast_the_steadier_one_is_proposed(monkeypatch: pytest.Monke
         return tuple((plan, None) for plan in sorted(plans, key=lambda plan: -plan.makespan))
 
     searching(monkeypatch, search)
-    monkeypatch.setattr(judging, "ranked", ranked)
+    monkeypatch.setattr(jury, "ranked", ranked)
     found = answer(workload(), time_limit=5)
     assert [plan.method for plan in found.plans[:3]] == ["b", "a", "c"]
     assert found.base is not None
@@ -125,7 +125,7 @@ def test_ctrl_c_while_the_plan_is_judged_keeps_it(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     searching(monkeypatch, lambda _, *, start, **__: (faster(start[0], 0.1),))
-    monkeypatch.setattr(judging, "robustness", robustness)
+    monkeypatch.setattr(jury, "robustness", robustness)
     found = answer(workload(), time_limit=5)
     assert (found.interrupted, found.plan.method, found.robustness, found.recommended) == (True, "0.1", None, False)
 

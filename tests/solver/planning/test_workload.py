@@ -16,7 +16,7 @@ from adaptpipe.solver.core.errors import InputError
 from adaptpipe.solver.core.placement import Placement, place
 from adaptpipe.solver.core.problem import price
 from adaptpipe.solver.core.profile import Measurement, Part, Profile
-from adaptpipe.solver.planning.partition import balanced
+from adaptpipe.solver.planning.splits.partition import balanced
 from adaptpipe.solver.planning.workload import Split, Tie, Workload, split_of, stage_ticks
 from tests.solver.planning.shapes import placements, splits, workload, workloads
 

@@ -16,7 +16,7 @@ from adaptpipe.solver.planning.search.point import Point
 from adaptpipe.solver.planning.search.policies import policies
 from adaptpipe.solver.planning.search.starts import boundaries, spread, starts
 from adaptpipe.solver.planning.search.variants import variants
-from adaptpipe.solver.planning.stage_table import StageTable
+from adaptpipe.solver.planning.splits.stage_table import StageTable
 from adaptpipe.solver.planning.workload import split_of
 
 from .workloads import random_workload

@@ -10,9 +10,9 @@ from adaptpipe.solver import InputError, NoAnswerError, check, place, simulate
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.profile import Measurement, Part, Profile
 from adaptpipe.solver.heuristics import zb_v
-from adaptpipe.solver.planning.floated import floated
-from adaptpipe.solver.planning.instance_file import load_workload
+from adaptpipe.solver.planning.files.instance_file import load_workload
 from adaptpipe.solver.planning.search import running, search
+from adaptpipe.solver.planning.search.floated import floated
 from adaptpipe.solver.planning.workload import Workload, split_of
 from adaptpipe.solver.portfolio.request import Progress
 from benchmarks.instances import WORKLOADS

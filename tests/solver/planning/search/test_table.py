@@ -15,7 +15,7 @@ from adaptpipe.solver.planning.search.kernel import lay
 from adaptpipe.solver.planning.search.point import room_for
 from adaptpipe.solver.planning.search.policies import policies
 from adaptpipe.solver.planning.search.table import table_of
-from adaptpipe.solver.planning.stage_table import StageTable
+from adaptpipe.solver.planning.splits.stage_table import StageTable
 from adaptpipe.solver.planning.workload import split_of
 
 from .workloads import random_workload

@@ -1,0 +1,1 @@
+"""How good a plan can be: bounds over every split, placement, division and order."""

@@ -1,0 +1,1 @@
+"""What plans are compared with: today's schedules on published splits."""
