@@ -51,7 +51,9 @@ def beam(
 
     F's and backwards are put in the order of their starts, one by one. Of all beginnings with the same number of ops
     the best are kept, by an estimate: the ranks' memory-time that is left, spread over what they have room for, and
-    their work. Weight gradients fill what waits, and come before an F where memory asks for it.
+    their work. Weight gradients fill what waits, and come before an F where memory asks for it. None is run that
+    delays a backward for another reason, so that even a beam that cuts nothing off may miss the optimum where a W is
+    longer than the waits.
 
     Parameters
     ----------
