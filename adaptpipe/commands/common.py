@@ -200,7 +200,7 @@ def compiled() -> None:
     from adaptpipe.solver.warming import is_warm, warm_up
 
     if not is_warm():
-        say("compiling the searches; this happens once after installation and takes about a minute …")
+        say("compiling the searches; this happens once after installation and takes some minutes …")
         warm_up()
 
 
