@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
-from difflib import get_close_matches
 
 from adaptpipe.solver import InputError
+from adaptpipe.solver.core.errors import did_you_mean
 
 from .config import GPTConfig, MLPConfig
 from .hf import DecoderConfig, build_decoder
@@ -47,8 +47,7 @@ def build(kind: str, /, **keys: object) -> AnyConfig:
     legal = {field.name: field.default is MISSING for field in fields(config)}
     for key in keys:
         if key not in legal:
-            close = get_close_matches(key, legal, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = did_you_mean(key, legal)
             raise InputError(f'model.{key}: unknown for kind "{kind}"; {hint}legal keys: {", ".join(legal)}')
     missing = [key for key, required in legal.items() if required and key not in keys]
     if missing:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 
 from adaptpipe.solver import InputError
+from adaptpipe.solver.core.errors import did_you_mean
 
 DEVICES_PER_NODE = 8
 """As in HGX and DGX servers, and in AMD's platform."""
@@ -186,7 +186,6 @@ def device(name: str) -> Device:
     key = name.lower()
     found = DEVICES.get(_OTHER_NAMES.get(key, key))
     if found is None:
-        close = get_close_matches(key, [*DEVICES, *_OTHER_NAMES], 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(key, [*DEVICES, *_OTHER_NAMES])
         raise InputError(f"device {name!r}: unknown; {hint}there are {', '.join(DEVICES)}")
     return found

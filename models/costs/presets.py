@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from adaptpipe.solver import InputError
+from adaptpipe.solver.core.errors import did_you_mean
 
 from .architecture import Architecture
 from .reading import from_config
@@ -217,8 +216,7 @@ def preset(name: str) -> Architecture:
     known = {_plain(key): key for key in PRESETS} | {_plain(other): key for other, key in _OTHER_NAMES.items()}
     key = known.get(_plain(name))
     if key is None:
-        close = get_close_matches(name.lower(), [*PRESETS, *_OTHER_NAMES], 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(name.lower(), [*PRESETS, *_OTHER_NAMES])
         raise InputError(
             f"model {name!r}: unknown; {hint}there are {', '.join(PRESETS)}; or give the path of a config.json"
         )

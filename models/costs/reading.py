@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from adaptpipe.solver import InputError
+from adaptpipe.solver.core.errors import did_you_mean
 from adaptpipe.solver.files.reading import read_data
 
 from .architecture import Architecture, Experts, Latent, Vision
@@ -56,8 +56,7 @@ def from_config(data: Mapping[str, object], name: str, place: str | None = None)
     kind = data.get("model_type")
     reader = READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
-        close = get_close_matches(str(kind), READERS, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(str(kind), READERS)
         text = data.get("text_config")
         if isinstance(text, dict) and text.get("model_type") in READERS:
             hint = f"its text_config is of type {text['model_type']}: save that as a config.json of its own; "

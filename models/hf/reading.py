@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 
 from adaptpipe.solver import InputError
+from adaptpipe.solver.core.errors import did_you_mean
 from adaptpipe.solver.files.reading import read_data
 
 from .config import DecoderConfig
@@ -103,8 +103,7 @@ def _check_keys(family: Family, keys: Mapping[str, object]) -> None:
     known = {*usual.to_dict(), *usual.attribute_map, _ATTENTION}
     for key in keys:
         if key not in known:
-            close = get_close_matches(key, known, 1)
-            hint = f"did you mean {close[0]}? " if close else ""
+            hint = did_you_mean(key, known)
             raise InputError(f"model.{key}: not a key of a {family.name} config; {hint}leave it out")
 
 

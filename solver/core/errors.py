@@ -1,5 +1,10 @@
 """The two ways a request can fail: the input is bad, or the answer is no."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class AdaptPipeError(Exception):
     """Base of every error that AdaptPipe raises for its user."""
@@ -11,3 +16,15 @@ class InputError(AdaptPipeError, ValueError):
 
 class NoAnswerError(AdaptPipeError):
     """The input is fine and the answer is no: infeasible, invalid, or nothing found. The command line exits with 1."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint for the message about a name that is not known, with a blank at its end; "" where none comes near.
+
+    Examples
+    --------
+    >>> did_you_mean("h10", ["h100", "a100"]), did_you_mean("cat", ["h100"])
+    ('did you mean h100? ', '')
+    """
+    close = get_close_matches(name, list(known), 1)
+    return f"did you mean {close[0]}? " if close else ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 from adaptpipe.solver import InputError
+from adaptpipe.solver.core.errors import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +164,7 @@ def axis(word: str) -> tuple[str, tuple[str, ...]]:
     """
     key, equals, text = word.partition("=")
     if key not in _AXES:
-        close = get_close_matches(key, _AXES, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(key, _AXES)
         raise InputError(f"--what-if {word}: {key!r} is no axis; {hint}there are {', '.join(_AXES)}")
     values = tuple(dict.fromkeys(value for value in text.split(",") if value))
     if not equals or not values:

@@ -7,14 +7,13 @@ per microsecond; costs are for one sample and grow with the micro-batch size, `f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from ...core.cluster import Cluster
-from ...core.errors import InputError
+from ...core.errors import InputError, did_you_mean
 from ...core.profile import Measurement, Part, Profile
 from ...files.reading import convert, read_data
 from ..workload import Workload
@@ -135,8 +134,7 @@ def load_workload(path: str | Path, name: str | None = None, sizes: Sequence[int
             raise InputError(f"{place}: holds {len(found)} instances; choose one by name: {', '.join(found)}")
         (name,) = found
     if name not in found:
-        close = get_close_matches(name, found, 1)
-        hint = f"did you mean {close[0]}? " if close else ""
+        hint = did_you_mean(name, found)
         raise InputError(f"{place}: no instance {name!r}; {hint}it holds {', '.join(found)}")
     spec, where = found[name], f"{place}: instances.{name}"
     if sizes is None:
