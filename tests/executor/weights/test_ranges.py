@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adaptpipe.executor.errors import WeightQueueError
 from adaptpipe.executor.weights import WeightQueue, install
 
-from .test_queue import STAGES, D, Twice, assert_same, backward, noise, plain, twins
+from .stages import STAGES, D, Twice, assert_same, backward, noise, plain, twins
 
 Range = tuple[int, int]
 
