@@ -137,12 +137,6 @@ def todays(workload: Workload, rules: Sequence[Rule] = RULES) -> tuple[Today, ..
     return tuple(sorted(found, key=lambda t: (not t.fits, t.overflow.missing if t.overflow else t.makespan)))
 
 
-def best_today(workload: Workload, rules: Sequence[Rule] = RULES) -> Today | None:
-    """The best of today's schedules that fits; None where none does."""
-    first = next(iter(todays(workload, rules)), None)
-    return first if first is not None and first.fits else None
-
-
 def rivals(found: Sequence[Today], count: int = 3) -> tuple[Today, ...]:
     """Of today's schedules, best first, the best of each method that fits, and of those the first so many.
 

@@ -26,11 +26,9 @@ HEAT = 0.006
 SPLITS = 0.4
 """Share of moves that change the split."""
 
-
 TRADES, TRADES_OF_LINKS = 0.16, 0.02
 """Of those, the share that let two ranks change places; where nothing but their links differs. Then they stand well as
 they are, mostly: neighbours in one node."""
-
 
 COLD = 0.005
 """Temperature at which a split is balanced that nearly is."""

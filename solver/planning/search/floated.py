@@ -18,18 +18,17 @@ FIRST_SHARES = (None, 0.25, 0.35, 0.5, 0.65)
 """Of a rank's layers, the share in the earlier of its two stages; None: as it comes."""
 
 
-def floated(workload: Workload, rules: Sequence[Rule] = RULES) -> tuple[Plan, ...]:
+def floated(workload: Workload, rules: Sequence[Rule] = RULES) -> Iterator[Plan]:
     """ZB-V's forwards and backwards in their order, on V splits, with weight gradients as adaptive execution runs them.
 
     ZB-V is made for stages of equal costs and leaves memory unused. Where weight gradients may wait for a wait, within
     each rank's limit, its order is often within a per cent of the best that a long search finds. Splits are those of
     the rules and those that load the ranks evenly; each in every division of the batch that the workload allows.
 
-    Returns
-    -------
-    tuple of Plan
-        Those that fit, the shortest step first, without a bound; empty where none fits, or there are fewer layers than
-        stages.
+    Yields
+    ------
+    Plan
+        Each that fits, as it is made, without a bound; none where there are fewer layers than stages.
 
     Examples
     --------
@@ -37,15 +36,10 @@ def floated(workload: Workload, rules: Sequence[Rule] = RULES) -> tuple[Plan, ..
     >>> from adaptpipe.solver.core.profile import Measurement, Part, Profile
     >>> part = Part("layer", 0, (Measurement(1, 3e-3, 3e-3, 2e-3, 5e-3, 1, 1, 0),))
     >>> workload = Workload("", Profile("", (part,) * 8, 0.0), uniform_cluster("", 2, 40, 0.0, 1e9), 8, (1,))
-    >>> best = floated(workload)[0]
+    >>> best = min(floated(workload), key=lambda plan: plan.makespan)
     >>> best.makespan, best.timeline.problem.unit, [len(part) for part in best.split]
     (262000, 'us', [2, 2, 2, 2])
     """
-    return tuple(sorted(each_floated(workload, rules), key=lambda plan: plan.makespan))
-
-
-def each_floated(workload: Workload, rules: Sequence[Rule] = RULES) -> Iterator[Plan]:
-    """The plans of `floated`, as they are made."""
     placement = place("v", workload.ranks, 2)
     if workload.layers < placement.stage_count:
         return

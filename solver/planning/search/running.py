@@ -19,7 +19,7 @@ from ..splits.stage_table import StageTable
 from ..workload import Prices, Workload
 from . import turns
 from .climber import Climber
-from .floated import each_floated
+from .floated import floated
 from .kept import Found, Kept, OnProgress
 from .neighbours import neighbours
 from .order import Ordering
@@ -162,9 +162,7 @@ class _Run:
             if not check(problem, plan.timeline.schedule):
                 kept.keep(plan.method, plan.split, plan.timeline.schedule)
         if ("v", 2) in self.families:
-            at_once = sorted(kept.until(FLOATING, each_floated(self.workload)), key=lambda plan: plan.makespan)[
-                :FLOATED
-            ]
+            at_once = sorted(kept.until(FLOATING, floated(self.workload)), key=lambda plan: plan.makespan)[:FLOATED]
             for plan in at_once:  # for the rounds of annealing of the order, where they are among the best
                 kept.keep(plan.method, plan.split, plan.timeline.schedule)
         rows = [

@@ -27,7 +27,7 @@ def warm_up() -> None:
     workload = Workload("warm", Profile("warm", (part,) * 4, 0.0), cluster, 2, (1,))
     stages = StageTable(workload, (1, 1))
     lower_bound(workload, seconds=0.0)
-    floated(workload)
+    next(floated(workload))
     for family in ("v", "loop"):
         balanced(workload, place(family, 2, 2), (1, 1), table=stages)
     start = next(starts(workload, stages, [("linear", 1)]))

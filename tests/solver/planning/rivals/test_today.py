@@ -12,7 +12,7 @@ from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.planning.files.instance_file import load_workload
 from adaptpipe.solver.planning.rivals.rules import RULES, TUNED, Anatomy
-from adaptpipe.solver.planning.rivals.today import best_today, rivals, todays
+from adaptpipe.solver.planning.rivals.today import rivals, todays
 from adaptpipe.solver.planning.workload import Workload
 from benchmarks.instances import WORKLOADS
 
@@ -66,8 +66,8 @@ def test_more_rules_and_sizes_never_make_the_best_worse() -> None:
     ]
     assert by_rules[0].makespan > 1.1 * by_rules[1].makespan > 1.1 * by_rules[2].makespan
     llama = load_workload(WORKLOADS, "llama2-7b-p8", sizes=(2, 3))
-    best = best_today(llama)
-    assert best is not None
+    best = todays(llama)[0]
+    assert best.fits
     assert set(best.division) == {2, 3}
 
 
@@ -105,7 +105,7 @@ def test_every_schedule_is_valid_and_sorted_and_fits_or_says_where_not(memory: t
             assert each.overflow.limit == workload.cluster.memory[rank]
             pairs = zip(each.timeline.peak_memory, workload.cluster.memory, strict=True)
             assert each.overflow.missing == max(peak - limit for peak, limit in pairs if limit is not None) > 0
-    assert (best_today(workload) is None) is (not fitting)
+    assert found[0].fits is bool(fitting)
     assert len({(each.method, each.split, each.division) for each in found}) == len(found)
     assert {each.division for each in found} == set(workload.divisions)
 

@@ -17,8 +17,7 @@ from tests.solver.planning.shapes import workloads
 
 @given(workloads())
 def test_plans_are_valid_and_as_long_as_they_say(workload: Workload) -> None:
-    plans = floated(workload)
-    assert [plan.makespan for plan in plans] == sorted(plan.makespan for plan in plans)
+    plans = list(floated(workload))
     for plan in plans:
         problem, schedule = plan.timeline.problem, plan.timeline.schedule
         assert problem == workload.problem(plan.split, plan.placement, plan.division)
@@ -26,7 +25,7 @@ def test_plans_are_valid_and_as_long_as_they_say(workload: Workload) -> None:
         assert simulate(problem, schedule).makespan <= plan.makespan
         assert plan.placement.name == "v"
     if workload.layers < 2 * workload.ranks:
-        assert plans == ()
+        assert not plans
 
 
 @pytest.mark.parametrize(
@@ -35,11 +34,11 @@ def test_plans_are_valid_and_as_long_as_they_say(workload: Workload) -> None:
 )
 def test_it_is_near_what_a_search_of_minutes_found(name: str, known: float) -> None:
     workload = load_workload(WORKLOADS, name)
-    best = floated(workload)[0]
+    best = min(floated(workload), key=lambda plan: plan.makespan)
     assert best.makespan / 1000 <= known
     base = next(each for each in todays(workload) if each.fits)
     assert best.makespan < base.makespan
 
 
 def test_where_no_rank_has_room_there_is_none() -> None:
-    assert floated(load_workload(WORKLOADS, "llama3-8b-p8", sizes=(4,))) == ()
+    assert not list(floated(load_workload(WORKLOADS, "llama3-8b-p8", sizes=(4,))))
