@@ -60,6 +60,8 @@ def cbc(task: Task) -> Answer:
             "integerTolerance": str(TOLERANCE),
             "threads": str(task.workers),
             "randomCbcSeed": str(task.seed % 2**31),
+            # With it, CBC calls some programs infeasible that are not: two micro-batches of two stages on one rank.
+            "preprocess": "off",
         }
         for name, value in options.items():
             command += [f"-{name}", value]

@@ -42,6 +42,23 @@ def quick(problem: Problem) -> Schedule:
     return schedule
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_program_that_cbc_once_called_infeasible(backend: BackendName) -> None:
+    """Its preprocessing did; one rank with two stages and two micro-batches, which nothing keeps apart."""
+    costs = {"forward": 1, "backward_input": 3, "backward_weight": 24}
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 1, "placement": "loop", "stages_per_rank": 2},
+            "batch": {"samples": 2},
+            "costs": costs,
+            "memory": {"activation": 1, "retained": 0},
+        }
+    )
+    schedule, bound, none = solve_ilp(problem, deadline=soon(), workers=1, backend=backend)
+    assert schedule is not None
+    assert (bound, none) == (2 * 2 * sum(costs.values()), False)
+
+
 @settings(max_examples=40)
 @given(
     problems(max_ranks=3, max_samples=3, units=False), st.sampled_from(OBJECTIVES), st.sampled_from(BACKENDS), st.data()
