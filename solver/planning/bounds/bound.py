@@ -53,8 +53,8 @@ def lower_bound(workload: Workload, *, seconds: float = SECONDS) -> int:
 
     Examples
     --------
-    >>> from ..core.cluster import uniform_cluster
-    >>> from ..core.profile import Measurement, Part, Profile
+    >>> from adaptpipe.solver.core.cluster import uniform_cluster
+    >>> from adaptpipe.solver.core.profile import Measurement, Part, Profile
     >>> layers = [Part("", 0, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, 0, 0, 0),)) for _ in range(5)]
     >>> workload = Workload("", Profile("", tuple(layers), 0.0), uniform_cluster("", 2, None, 0.0, 1e9), 8, (1,))
     >>> lower_bound(workload)

@@ -102,8 +102,8 @@ def why_not(workload: Workload) -> Lack | None:
 
     Examples
     --------
-    >>> from ..core.cluster import uniform_cluster
-    >>> from ..core.profile import Measurement, Part, Profile
+    >>> from adaptpipe.solver.core.cluster import uniform_cluster
+    >>> from adaptpipe.solver.core.profile import Measurement, Part, Profile
     >>> layers = [Part("", 2 * GIGABYTE, (Measurement(1, 1e-3, 1e-3, 1e-3, 2e-3, GIGABYTE, 0, 0),)) for _ in range(5)]
     >>> cluster = uniform_cluster("", 2, 8 * GIGABYTE, 0.0, 1e9)
     >>> lack = why_not(Workload("", Profile("", tuple(layers), 0.0), cluster, 8, (1,)))

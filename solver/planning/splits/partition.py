@@ -66,9 +66,9 @@ def balanced(
 
     Examples
     --------
-    >>> from ..core.cluster import uniform_cluster
-    >>> from ..core.placement import place
-    >>> from ..core.profile import Measurement, Part, Profile
+    >>> from adaptpipe.solver.core.cluster import uniform_cluster
+    >>> from adaptpipe.solver.core.placement import place
+    >>> from adaptpipe.solver.core.profile import Measurement, Part, Profile
     >>> layers = [Part("", 0, (Measurement(1, t, t, t, 2 * t, 0, 0, 0),)) for t in (1e-3, 1e-3, 1e-3, 2e-3)]
     >>> workload = Workload("", Profile("", tuple(layers), 0.0), uniform_cluster("", 2, None, 0.0, 1e9), 4, (1,))
     >>> balanced(workload, place("linear", 2), (1, 1, 1, 1))
