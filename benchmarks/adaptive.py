@@ -24,8 +24,8 @@ from adaptpipe.solver import Problem, Schedule, check, simulate
 from adaptpipe.solver.anneal import anneal
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.floating import disturbed, simulate_adaptive
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.heuristics import one_f_one_b_split, zb_h1, zb_h2, zb_v
-from adaptpipe.solver.heuristics.greedy import greedy
 
 from .solve import machine
 

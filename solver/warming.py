@@ -19,7 +19,7 @@ def is_warm() -> bool:
     from .bounds.label_kernel import step
     from .evaluate.kernel import earliest
     from .floating.kernel import run as float_units
-    from .heuristics.greedy_kernel import run
+    from .greedy.kernel import run
     from .planning.bounds.packing_kernel import packs
     from .planning.search.kernel import climb, level
     from .robust.kernel import settle
@@ -38,7 +38,7 @@ def warm_up() -> None:
     from .bounds import lower_bound
     from .bounds.tight import tight_bound
     from .evaluate.noise import Noise
-    from .heuristics.greedy import greedy
+    from .greedy import greedy
     from .planning.warming import warm_up as warm_up_planning
     from .robust import robust
     from .sizes import resize

@@ -9,7 +9,7 @@ from statistics import median_high
 from adaptpipe.solver import Affine, Granularity, Problem, Result
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.core.problem import Cost, price
-from adaptpipe.solver.heuristics.policy import fusing_helps
+from adaptpipe.solver.greedy.policy import fusing_helps
 
 from .common import sizes_text
 

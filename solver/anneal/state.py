@@ -13,7 +13,7 @@ from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
 from ..evaluate.simulate import simulate
-from ..heuristics.policy import fusing_helps
+from ..greedy.policy import fusing_helps
 from . import kernel
 from .arrays import Now, Ops, Work
 from .clock import fill, value_of

@@ -1,4 +1,4 @@
-"""Schedules by construction: pure functions of a problem's shape. `greedy`, which searches, has its own module.
+"""Schedules by construction: pure functions of a problem's shape, and some of its costs.
 
 The functions ignore memory limits: `check` tells whether a schedule keeps them.
 """

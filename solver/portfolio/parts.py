@@ -9,8 +9,8 @@ from ..core.errors import InputError
 from ..core.schedule import Schedule
 from ..evaluate.limits import over_limit
 from ..evaluate.simulate import simulate
+from ..greedy.policy import fusing_helps
 from ..heuristics.one_by_one import one_by_one
-from ..heuristics.policy import fusing_helps
 from ..methods import Method
 from .choices import Choices
 from .incumbent import Incumbent
@@ -140,7 +140,7 @@ class Parts:
             self.at.keep(timeline, name)
 
     def greedy(self) -> None:
-        from ..heuristics.greedy import greedy
+        from ..greedy import greedy
 
         at, choices = self.at, self.promising()
         until = self.clock.part(1.0 if self.name == "greedy" else GREEDY_SHARE / 2 if self.dividing else GREEDY_SHARE)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..core.division import Sizes
 from ..core.granularity import Granularity
 from ..core.instance import Instance
-from ..heuristics.policy import Policy, grid
+from ..greedy.policy import Policy, grid
 from .ramp import Ramp, neighbours, ramps
 from .trial import Trial
 from .walk import Found

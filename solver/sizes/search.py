@@ -20,7 +20,7 @@ from ..core.result import Objective
 from ..core.schedule import Schedule
 from ..evaluate.limits import over_limit
 from ..evaluate.simulate import simulate
-from ..heuristics.policy import fusing_helps
+from ..greedy.policy import fusing_helps
 from .resize import resize
 from .screen import Screen
 from .trial import Trial

@@ -8,9 +8,8 @@ from ..core.instance import UNLIMITED
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
-from ..heuristics import greedy_kernel as kernel
-from ..heuristics.greedy import decode
-from ..heuristics.policy import Policy
+from ..greedy import decode, kernel
+from ..greedy.policy import Policy
 from .tables import single_sizes
 
 

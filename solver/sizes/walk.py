@@ -11,7 +11,7 @@ from random import Random
 
 from ..core.division import Sizes
 from ..core.granularity import Granularity
-from ..heuristics.policy import Policy, change
+from ..greedy.policy import Policy, change
 from .trial import Trial
 
 HEAT = 0.03

@@ -14,7 +14,7 @@ from adaptpipe.solver import Measurement, Part, Problem, Profile, solve
 from adaptpipe.solver.core.cluster import uniform_cluster
 from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.evaluate.noise import Noise
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.planning.answer import answer
 from adaptpipe.solver.planning.workload import Workload
 from adaptpipe.solver.robust import robust

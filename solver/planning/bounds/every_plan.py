@@ -21,7 +21,7 @@ from ...core.placement import Placement
 from ...core.problem import Problem
 from ...core.schedule import Schedule
 from ...evaluate.simulate import simulate
-from ...heuristics.greedy import greedy
+from ...greedy import greedy
 from ..splits.stage_table import FAR, StageTable
 from ..workload import Workload, split_of
 from .every_plan_kernel import rate

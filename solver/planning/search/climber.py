@@ -10,9 +10,9 @@ import numpy as np
 from ...core.granularity import ALL
 from ...core.placement import explicit
 from ...core.schedule import Schedule
-from ...heuristics.greedy import Search
-from ...heuristics.greedy_kernel import FAR
-from ...heuristics.policy import Policy
+from ...greedy import Search
+from ...greedy.kernel import FAR
+from ...greedy.policy import Policy
 from ..workload import Split, Workload, split_of
 from . import kernel
 from .point import Point, Room, room_for

@@ -12,7 +12,7 @@ from ...core.schedule import Schedule
 from ...evaluate.check import check
 from ...evaluate.simulate import simulate
 from ...evaluate.timeline import Timeline
-from ...heuristics.greedy_kernel import FAR
+from ...greedy.kernel import FAR
 from ...portfolio.request import Progress
 from ..bounds.bound import SHARE, lower_bound
 from ..plan import Plan

@@ -10,16 +10,16 @@ from numba import njit
 from ...anneal.chance import Words, below, share
 from ...core.instance import UNLIMITED
 from ...core.schedule import Array
-from ...heuristics.greedy_kernel import FAR, WHOLE, run
+from ...greedy.kernel import FAR, WHOLE, run
 from .moves import trade, transfer, vary
 from .point import Point, Room
 from .table import Table
 
 # Compiled with chance.py 55b96f21
-# Compiled with greedy_kernel.py 1097c1a1
+# Compiled with kernel.py 1097c1a1
 # Compiled with instance.py 73cc8b92
-# Compiled with moves.py a36cbb96
-# Compiled with point.py 88dc2d48
+# Compiled with moves.py 584782d4
+# Compiled with point.py 69b8b633
 # Compiled with table.py a6f7c70b
 
 VALUE, BEST, TRIED = range(3)

@@ -7,16 +7,16 @@ from numba import njit
 
 from ...anneal.chance import Words, below, share
 from ...core.schedule import Array
-from ...heuristics.greedy_kernel import DEEP, FUSE, KEEP, PRIORITY, WAIT
+from ...greedy.kernel import DEEP, FUSE, KEEP, PRIORITY, WAIT
 from .point import Point
 
 # Compiled with chance.py 55b96f21
-# Compiled with greedy_kernel.py 1097c1a1
-# Compiled with point.py 88dc2d48
+# Compiled with kernel.py 1097c1a1
+# Compiled with point.py 69b8b633
 
 WAITS = np.array([0, 4, 8, 12, 16, 20, 24, 32], dtype=np.int64)
 KEEPS = np.array([0, 1, 2, 3, 4, 6, 8, 2**31], dtype=np.int64)
-"""Values of the rules; see `greedy_kernel.run`."""
+"""Values of the rules; see `greedy.kernel.run`."""
 
 
 @njit(cache=True, nogil=True)

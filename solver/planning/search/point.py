@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...core.schedule import Array
-from ...heuristics.greedy_kernel import RULES
+from ...greedy.kernel import RULES
 
 
 class Point(NamedTuple):
@@ -22,7 +22,7 @@ class Point(NamedTuple):
     ahead
         Micro-batches that each stage may have between F and I, shape (S,).
     rules
-        Of each rank; see `greedy_kernel.run`, shape (p, 6).
+        Of each rank; see `greedy.kernel.run`, shape (p, 6).
     pace
         See `policy.Policy`: pace and burst, shape (2,).
     """
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Arrays that an evaluation fills: arguments of `greedy_kernel.run` for S stages, m micro-batches, p ranks."""
+    """Arrays that an evaluation fills: arguments of `greedy.kernel.run` for S stages, m micro-batches, p ranks."""
 
     first: Array
     stage_of: Array

@@ -7,8 +7,8 @@ from itertools import product
 import numpy as np
 
 from ...core.placement import Placement
-from ...heuristics.greedy_kernel import DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
-from ...heuristics.policy import NEVER, SIXTEENTHS
+from ...greedy.kernel import DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
+from ...greedy.policy import NEVER, SIXTEENTHS
 from .point import Point, point
 
 

@@ -10,7 +10,7 @@ from threading import Event
 
 from ...core.errors import InputError, NoAnswerError
 from ...evaluate.check import check
-from ...heuristics.greedy_kernel import FAR
+from ...greedy.kernel import FAR
 from ...solving import solve
 from ..bounds.bound import division_bound
 from ..plan import Plan

@@ -18,8 +18,8 @@ from adaptpipe.solver.anneal.process import DONE, Found, Round, Worker
 from adaptpipe.solver.anneal.state import State
 from adaptpipe.solver.anneal.team import Team
 from adaptpipe.solver.core.granularity import Granularity
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.heuristics import gpipe, zb_v
-from adaptpipe.solver.heuristics.greedy import greedy
 from tests.solver.bounds.test_bounds import published
 from tests.strategies import problems, schedules_of
 

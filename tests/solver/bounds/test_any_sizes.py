@@ -16,7 +16,7 @@ from adaptpipe.solver.bounds.divided import Demands, least
 from adaptpipe.solver.bounds.memory_time import Ramp, least_time
 from adaptpipe.solver.core.division import divisions
 from adaptpipe.solver.core.problem import price
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 from tests.strategies import problem_data
 
 prices = st.lists(st.integers(0, 20), min_size=3, max_size=3)

@@ -17,8 +17,8 @@ from adaptpipe.solver.bounds import infeasible, lower_bound
 from adaptpipe.solver.core.ops import Kind, Op
 from adaptpipe.solver.cpsat import solve_cpsat
 from adaptpipe.solver.cpsat.prices import prices
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.heuristics import one_f_one_b, one_f_one_b_split
-from adaptpipe.solver.heuristics.greedy import greedy
 from tests.solver.bounds.test_bounds import published
 from tests.solver.oracle import optimum, small
 from tests.strategies import problem_data, problems, schedules_of, sizes_of

@@ -18,7 +18,7 @@ from adaptpipe.solver.cpsat.model import build
 from adaptpipe.solver.cpsat.prices import prices
 from adaptpipe.solver.cpsat.rebuild import schedule_of
 from adaptpipe.solver.cpsat.sizes import candidates
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 from tests.solver.oracle import optimum_of_any_division, sequences, small
 from tests.strategies import problem_data, problems, schedules_of
 

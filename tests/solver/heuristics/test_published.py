@@ -7,8 +7,8 @@ import pytest
 from adaptpipe.solver.core.errors import InputError
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.heuristics import zb_h1
-from adaptpipe.solver.heuristics.greedy import greedy
 from adaptpipe.solver.methods import find_method
 from benchmarks.instances import Published, load, names, published
 

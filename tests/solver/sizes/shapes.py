@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from adaptpipe.solver import Problem, Schedule
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 
 
 def affine(fixed: int, per_sample: int) -> dict[str, int]:

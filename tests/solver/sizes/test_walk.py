@@ -13,8 +13,8 @@ from adaptpipe.solver import Problem, check, simulate
 from adaptpipe.solver.bounds import infeasible
 from adaptpipe.solver.core.granularity import ALL, Granularity
 from adaptpipe.solver.core.instance import Instance
-from adaptpipe.solver.heuristics.greedy import Search
-from adaptpipe.solver.heuristics.policy import change
+from adaptpipe.solver.greedy import Search
+from adaptpipe.solver.greedy.policy import change
 from adaptpipe.solver.sizes.trial import Trial
 from adaptpipe.solver.sizes.walk import Found, moved, walk
 from tests.solver.sizes.shapes import pipeline

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from adaptpipe.solver.bounds import infeasible
 from adaptpipe.solver.core.placement import Placement
 from adaptpipe.solver.evaluate.simulate import simulate
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.heuristics.one_by_one import one_by_one
 from adaptpipe.solver.planning.bounds.bound import division_bound, lower_bound
 from adaptpipe.solver.planning.workload import Split, Workload, split_of

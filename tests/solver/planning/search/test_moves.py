@@ -9,7 +9,7 @@ import pytest
 
 from adaptpipe.solver import check, simulate
 from adaptpipe.solver.core.placement import explicit
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.planning.search.moves import trade, transfer, vary
 from adaptpipe.solver.planning.search.neighbours import neighbours
 from adaptpipe.solver.planning.search.point import Point

@@ -9,7 +9,7 @@ import pytest
 
 from adaptpipe.solver import check, simulate
 from adaptpipe.solver.core.placement import explicit
-from adaptpipe.solver.heuristics.greedy_kernel import FAR
+from adaptpipe.solver.greedy.kernel import FAR
 from adaptpipe.solver.planning.search.climber import Climber, Start
 from adaptpipe.solver.planning.search.kernel import lay
 from adaptpipe.solver.planning.search.point import room_for

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from adaptpipe.solver import Kind, Objective, Problem, Schedule, check, simulate
 from adaptpipe.solver.bounds import infeasible, instance_bound
 from adaptpipe.solver.core.granularity import NONE, Granularity
-from adaptpipe.solver.heuristics.greedy import greedy
+from adaptpipe.solver.greedy import greedy
 from tests.strategies import problems, sizes_of
 
 EVERY = [Granularity(fused, units) for fused in (False, True) for units in (False, True)]

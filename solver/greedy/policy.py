@@ -11,7 +11,7 @@ import numpy as np
 
 from ..core.instance import Instance
 from ..core.schedule import Array
-from .greedy_kernel import CUT, DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
+from .kernel import CUT, DEEP, FUSE, KEEP, PRIORITY, RULES, WAIT
 
 SIXTEENTHS = 16
 NEVER = 2**31
@@ -32,7 +32,7 @@ class Policy:
     ahead
         Micro-batches that each chunk (stage on a rank, in a direction) may have between F and I or B, shape (C,).
     rules
-        For each rank which of two ready ops goes first, and when a W runs; see `greedy_kernel.run`, shape (p, 6).
+        For each rank which of two ready ops goes first, and when a W runs; see `greedy.kernel.run`, shape (p, 6).
     pace, burst
         Micro-batch j enters the pipeline no earlier than (j - burst) * pace / 16 times `work_each`. With little memory,
         micro-batches that enter at once block each other.

@@ -15,7 +15,7 @@ from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
-from . import greedy_kernel as kernel
+from . import kernel
 from .policy import Policy, change, cutting_helps, fusing_helps, grid, refined_grid, work_each
 
 _STEPS = 10_000_000

@@ -14,10 +14,10 @@ from adaptpipe.solver.core.result import Objective
 from adaptpipe.solver.core.schedule import Schedule
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
+from adaptpipe.solver.greedy import Search, greedy
+from adaptpipe.solver.greedy.kernel import FAR
+from adaptpipe.solver.greedy.policy import change
 from adaptpipe.solver.heuristics import one_f_one_b
-from adaptpipe.solver.heuristics.greedy import Search, greedy
-from adaptpipe.solver.heuristics.greedy_kernel import FAR
-from adaptpipe.solver.heuristics.policy import change
 from tests.solver.heuristics.shapes import problem
 
 PLACEMENTS: list[str | list[int] | list[list[int]]] = [
