@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from .core.errors import InputError
 from .core.granularity import ALL, Granularity
+from .core.method import Method
 from .core.problem import Problem
 from .core.result import NOT_THERE, Objective, Result
 from .evaluate.noise import Noise
 from .evaluate.simulate import simulate
-from .methods import METHODS, Method, find_method
+from .methods import METHODS, find_method
 from .portfolio.request import Progress, Request
 from .portfolio.running import run
 from .robust import hardened

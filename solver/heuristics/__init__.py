@@ -3,9 +3,23 @@
 The functions ignore memory limits: `check` tells whether a schedule keeps them.
 """
 
+from ..core.method import Method
 from .costed_zb_v import costed_zb_v
-from .gpipe import gpipe
-from .one_f_one_b import interleaved, one_f_one_b, one_f_one_b_split
-from .zero_bubble import zb_h1, zb_h2, zb_v
+from .gpipe import GPIPE, gpipe
+from .one_f_one_b import INTERLEAVED, ONE_F_ONE_B, ONE_F_ONE_B_SPLIT, interleaved, one_f_one_b, one_f_one_b_split
+from .zero_bubble import ZB_H1, ZB_H2, ZB_V, zb_h1, zb_h2, zb_v
 
-__all__ = ["costed_zb_v", "gpipe", "interleaved", "one_f_one_b", "one_f_one_b_split", "zb_h1", "zb_h2", "zb_v"]
+LITERATURE: tuple[Method, ...] = (GPIPE, ONE_F_ONE_B, ONE_F_ONE_B_SPLIT, INTERLEAVED, ZB_H1, ZB_H2, ZB_V)
+"""The schedules of the literature, in the order in which tables list them."""
+
+__all__ = [
+    "LITERATURE",
+    "costed_zb_v",
+    "gpipe",
+    "interleaved",
+    "one_f_one_b",
+    "one_f_one_b_split",
+    "zb_h1",
+    "zb_h2",
+    "zb_v",
+]

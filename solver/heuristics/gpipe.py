@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..core.errors import InputError
+from ..core.method import Method
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Schedule
@@ -40,3 +41,16 @@ def gpipe(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
         return forward + [Op(stage, Kind.B, j) for stage in reversed(stages) for j in range(microbatches)]
 
     return assemble(problem, sizes, row)
+
+
+GPIPE = Method(
+    "GPipe",
+    ("ScheduleGPipe",),
+    "all forwards, then all backwards",
+    gpipe,
+    placement="any",
+    shapes="every p, v and m",
+    bubble="(p - 1)(F + B) on linear placements",
+    memory="m, of each stage of the rank",
+    source="Huang et al., arXiv 1811.06965, section 2.3",
+)

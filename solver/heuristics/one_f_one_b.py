@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.method import Method
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Schedule
@@ -111,3 +112,40 @@ def interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> Sched
         return made.ops
 
     return assemble(problem, sizes, row)
+
+
+ONE_F_ONE_B = Method(
+    "1F1B",
+    ("OneFOneB", "Schedule1F1B", "PipeDream-Flush", "DAPPLE"),
+    "one forward, one fused backward",
+    one_f_one_b,
+    placement="linear",
+    shapes="every p and m",
+    bubble="(p - 1)(F + B)",
+    memory="min(m, p)",
+    source="PipeDream-Flush: Narayanan et al., arXiv 2006.09503, section 3.2",
+)
+
+ONE_F_ONE_B_SPLIT = Method(
+    "1F1B-split",
+    (),
+    "1F1B with each backward split, W right after I",
+    one_f_one_b_split,
+    placement="linear",
+    shapes="every p and m",
+    bubble="between (p - 1)(F + I) and (p - 1)(F + I + W)",
+    memory="min(m, p)",
+    source="1F1B, with the split of Qi et al., arXiv 2401.10241, section 2",
+)
+
+INTERLEAVED = Method(
+    "Interleaved1F1B",
+    ("ScheduleInterleaved1F1B", "1F1B-I", "Interleaved"),
+    "1F1B over several stages per rank",
+    interleaved,
+    placement="loop",
+    shapes="every p, v and m; m >= p for the formulas",
+    bubble="(p - 1)(F + B), a stage being 1/v of a rank's layers",
+    memory="min(m v, (v - 1) p + 2p - 1) where p divides m",
+    source="Narayanan et al., arXiv 2104.04473, section 2.2",
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 from ..core.errors import InputError
 from ..core.ops import Kind, Op
@@ -51,3 +52,27 @@ def require_family(problem: Problem, method: str, family: str, stages_per_rank: 
             f"{problem.placement.name!r} ({problem.stages} stages on {problem.ranks} ranks); set "
             f'pipeline.placement = "{family}" or choose another method'
         )
+
+
+def refuse(place: str, method: str, rule: str, found: str, nearest: str) -> NoReturn:
+    """Refuse a shape that a schedule cannot have.
+
+    Parameters
+    ----------
+    place
+        Key of the problem file.
+    method
+        Name of the method.
+    rule
+        What it needs.
+    found
+        What there is.
+    nearest
+        The nearest legal shape, as what to set.
+
+    Raises
+    ------
+    InputError
+        With all of that in one sentence.
+    """
+    raise InputError(f"{place}: {method} needs {rule}, and {found}; nearest: {nearest}")

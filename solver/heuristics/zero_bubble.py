@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..core.method import Method
 from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Schedule
@@ -120,3 +121,40 @@ def zb_v(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
         return [op for op in made.ops if op.microbatch < microbatches]
 
     return assemble(problem, sizes, row)
+
+
+ZB_H1 = Method(
+    "ZB-H1",
+    ("ZBH1",),
+    "hand-made zero bubble in 1F1B's memory",
+    zb_h1,
+    placement="linear",
+    shapes="every p and m",
+    bubble="(p - 1)(F + I - W) where m >= p",
+    memory="min(m, p)",
+    source="Qi et al., arXiv 2401.10241, section 2.1",
+)
+
+ZB_H2 = Method(
+    "ZB-H2",
+    ("ZBH2",),
+    "hand-made zero bubble in twice 1F1B's memory",
+    zb_h2,
+    placement="linear",
+    shapes="every p and m",
+    bubble="(p - 1)(F + I - 2W) of the span where m >= 2p",
+    memory="min(m, 2p - 1)",
+    source="Qi et al., arXiv 2401.10241, section 2.2",
+)
+
+ZB_V = Method(
+    "ZB-V",
+    ("ZBV", "ZBVZeroBubble", "ScheduleZBVZeroBubble"),
+    "hand-made zero bubble in 1F1B's memory, in a fixed order",
+    zb_v,
+    placement="v",
+    shapes="every p and m",
+    bubble="0 of the span where F = I = W and m >= 2p - 1",
+    memory="2p of half a rank's layers",
+    source="Qi et al., arXiv 2401.10241, section 6",
+)

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 
 from ..core.errors import InputError
+from ..core.method import Method
 from ..core.schedule import Schedule
 from ..evaluate.limits import over_limit
 from ..evaluate.simulate import simulate
 from ..greedy.policy import fusing_helps
 from ..heuristics.one_by_one import one_by_one
-from ..methods import Method
 from .choices import Choices
 from .incumbent import Incumbent
 from .proofs import by_cpsat, by_ilp, prove_every_division

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..core.granularity import Granularity
+from ..core.method import Method
 from ..core.problem import Problem
 from ..core.result import Objective
-from ..methods import Method
 
 Sizes = tuple[int, ...]
 

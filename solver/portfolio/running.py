@@ -9,11 +9,12 @@ from dataclasses import replace
 from ..bounds import infeasible
 from ..core.errors import InputError
 from ..core.granularity import NONE
+from ..core.method import Method
 from ..core.result import OVER_LIMIT, Result
 from ..evaluate.limits import in_unit, over_limit
 from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
-from ..methods import METHODS, Method
+from ..methods import METHODS
 from .incumbent import Incumbent
 from .parts import Parts
 from .request import Clock, Progress, Request

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, place
+from adaptpipe.solver.core.method import Heuristic
 from adaptpipe.solver.heuristics import gpipe, one_f_one_b
-from adaptpipe.solver.methods import Heuristic
 from adaptpipe.solver.pytorch import import_csv
 from adaptpipe.solver.pytorch.lowering import lower
 from tests.theirs import LINEAR, LOOP, V, dump, theirs
