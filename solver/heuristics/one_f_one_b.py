@@ -34,7 +34,8 @@ def one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Sched
 def one_f_one_b_split(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     """1F1B whose backwards are split, each W right after its I.
 
-    The gradient leaves a stage W earlier than in 1F1B. Equal stages and free messages: the bubble is at most 1F1B's,
+    The split is the zero-bubble paper's (Qi et al., arXiv 2401.10241, section 2), without its moves of W. The gradient
+    leaves a stage W earlier than in 1F1B. Equal stages and free messages: the bubble is at most 1F1B's,
     (p - 1)(F + I + W), and at least (p - 1)(F + I); memory as 1F1B where `retained` is at most `activation`.
 
     Raises
