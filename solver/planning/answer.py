@@ -80,8 +80,7 @@ class Answer:
     @property
     def judged(self) -> Gain | None:
         """The gain that the recommendation rests on; None where there is none."""
-        robust = self.robustness
-        return None if robust is None else robust.gain(JUDGED, "all", "fixed" if robust.reason else "adaptive")
+        return None if self.robustness is None else self.robustness.outcome(JUDGED)
 
     @property
     def instead(self) -> Today | None:

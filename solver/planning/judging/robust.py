@@ -135,8 +135,8 @@ class Robustness:
             f"{self.reason or 'look at it first'}"
         )
 
-    def survives(self, error: float = 0.1) -> bool:
-        """Whether the gain outlives an error of all sources: the lower end of its mean's interval is above 0.
+    def outcome(self, error: float = 0.1) -> Gain:
+        """The gain under an error of all sources that a recommendation rests on.
 
         Plan and base both run adaptively, where they can: the base could be run by the same executor.
 
@@ -145,7 +145,11 @@ class Robustness:
         InputError
             When that error was not looked at.
         """
-        return self.gain(error, "all", "fixed" if self.reason else "adaptive").interval[0] > 0
+        return self.gain(error, "all", "fixed" if self.reason else "adaptive")
+
+    def survives(self, error: float = 0.1) -> bool:
+        """Whether that gain lasts: the lower end of its mean's interval is above 0."""
+        return self.outcome(error).interval[0] > 0
 
 
 def robustness(
