@@ -15,6 +15,10 @@ SEQUENCE = 1024
 DIMENSIONS = {"1.5b": (2304, 24), "6.2b": (4096, 32), "14.6b": (5120, 40), "28.3b": (6144, 48)}
 """Hidden size h and attention heads a of the zero-bubble paper's models (arXiv 2401.10241, Table 3)."""
 
+LAYERS = {"1.5b": 3, "6.2b": 4, "14.6b": 3, "28.3b": 2}
+"""Layers of an inner stage of its Table 5: the first and the last have one fewer, beside embedding and head, and the
+times are those of all stages in the mean."""
+
 TABLE_5 = (
     ("1.5b", 8, 24, 18522, 18086, 9337, 601),
     ("1.5b", 8, 32, 18513, 18086, 9331, 626),
@@ -86,13 +90,15 @@ class Instance:
     activation: int | tuple[int, ...]
     retained: int | tuple[int, ...]
     limit: int
+    layers: int = 1
 
     def text(self) -> str:
         """The file."""
         per_rank = "stages_per_rank = 2\n" if self.placement == "loop" else ""
+        layers = "" if self.layers == 1 else f"layers_per_stage = {self.layers}\n"
         return "".join(f"# {comment}\n" for comment in self.comments) + (
             f'name = "{self.name}"\nunit = "us"\n\n'
-            f'[pipeline]\nranks = {self.ranks}\nplacement = "{self.placement}"\n{per_rank}\n'
+            f'[pipeline]\nranks = {self.ranks}\nplacement = "{self.placement}"\n{per_rank}{layers}\n'
             f"[batch]\nsamples = {self.samples}\nmicrobatch_sizes = [1]\n\n"
             f"[costs]\nforward = {_value(self.forward)}\nbackward_input = {_value(self.backward_input)}\n"
             f"backward_weight = {_value(self.backward_weight)}\n\n"
@@ -149,6 +155,7 @@ def _table_5(
             activation=activation,
             retained=retained,
             limit=times * ranks * activation,
+            layers=LAYERS[model],
         )
 
 
@@ -238,6 +245,7 @@ def _uneven(placement: str, samples: int, times: str) -> Instance:
         latency=UNEVEN_MESSAGE,
         memory_unit="MB",
         limit=ranks * UNEVEN_UNIT * up // down,
+        layers=1,
         **costs,
     )
 

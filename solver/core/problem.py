@@ -124,6 +124,8 @@ class Problem:
         For each stage, ticks of B; None: I and W in sum.
     overhead
         For each stage, ticks that each range of W beyond the first costs.
+    layers
+        For each stage, how many alike layers it has, which `regroup` may spread over other stages; empty: one each.
     memory, links
         Bytes and limits; message times.
     """
@@ -140,6 +142,7 @@ class Problem:
     links: Links
     backward: tuple[Cost, ...] | None = None
     overhead: tuple[int, ...] = ()
+    layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.unit not in SECONDS:
@@ -160,12 +163,13 @@ class Problem:
             "costs.backward_input": self.backward_input,
             "costs.backward": self.backward if self.backward is not None else (0,) * stages,
             "costs.overhead": self.overhead or (0,) * stages,
+            "pipeline.layers_per_stage": self.layers or (1,) * stages,
             "memory.activation": self.memory.activation,
             "memory.retained": self.memory.retained,
             "memory.static": self.memory.static,
             "links.bytes": self.links.message or (0,) * stages,
         }
-        fixed_size = {"costs.overhead", "memory.static", "links.bytes"}
+        fixed_size = {"costs.overhead", "pipeline.layers_per_stage", "memory.static", "links.bytes"}
         for key, row in per_stage.items():
             if len(row) != stages:
                 raise InputError(
@@ -175,6 +179,9 @@ class Problem:
                 self._check_cost(
                     f"{key}[{stage}]", cost, plain=key in fixed_size or not isinstance(cost, int) or cost == 0
                 )
+        for stage, count in enumerate(self.layers):
+            if count < 1:
+                raise InputError(f"pipeline.layers_per_stage[{stage}]: {count} is below 1; a stage has a layer or more")
         nested = {"costs.weight_units": self.weight_units}
         if self.memory.retained_units is not None:
             nested["memory.retained_units"] = self.memory.retained_units

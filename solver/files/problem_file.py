@@ -39,6 +39,7 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks: RankCount
     placement: str | list[int | list[int]] = "linear"
     stages_per_rank: StagesPerRank | None = None
+    layers_per_stage: Positive | list[Positive] | None = None
 
 
 class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,6 +146,7 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
         weight_units=_weight_units(costs, stages),
         backward=None if costs.backward is None else _per_stage("costs.backward", costs.backward, stages),
         overhead=_integers("costs.overhead", costs.overhead, stages),
+        layers=_layers(spec.pipeline, stages),
         memory=Memory(
             activation=activation,
             retained=retained,
@@ -175,6 +177,12 @@ def _placement(spec: PipelineSpec) -> Placement:
         mirror = place("bidirectional", spec.ranks)
         return mirror if directions == mirror.stages else Placement(spec.ranks, directions)
     return explicit(spec.ranks, [rank for rank in rows if isinstance(rank, int)])
+
+
+def _layers(spec: PipelineSpec, stages: int) -> tuple[int, ...]:
+    """Layers of each stage; none where no stage has several."""
+    row = _integers("pipeline.layers_per_stage", spec.layers_per_stage or 1, stages)
+    return row if max(row) > 1 else ()
 
 
 def _refuse_mixture(key: str, row: Sequence[object]) -> None:
@@ -261,7 +269,7 @@ def problem_to_spec(problem: Problem) -> ProblemSpec:
     return ProblemSpec(
         name=problem.name,
         unit=problem.unit,
-        pipeline=PipelineSpec(placement.ranks, stages),
+        pipeline=PipelineSpec(placement.ranks, stages, layers_per_stage=list(problem.layers) or None),
         batch=BatchSpec(problem.samples, list(problem.sizes)),
         costs=CostsSpec(
             forward=_out(problem.forward),
