@@ -50,8 +50,8 @@ def save_checkpoint(
     path
         The file; read on the first process only.
     pipeline
-        Its stages are saved, of several replicas the first one's. Their state dicts must have the keys of the unsplit
-        model, as those of `adaptpipe.models` and of slices of an `nn.Sequential` have.
+        Its stages are saved, of several replicas the first one's, of two directions direction 0's. Their state dicts
+        must have the keys of the unsplit model, as those of `adaptpipe.models` and of slices of an `nn.Sequential` do.
     optimizer
         That of this rank's parameters.
     extra
@@ -181,20 +181,24 @@ def check_checkpoint(path: str | Path, model: nn.Module) -> None:
 
 def _modules(pipeline: Pipeline) -> dict[int, nn.Module]:
     """The stages; of a compiled one, the module that was compiled, which has the unsplit model's keys."""
-    return {stage: getattr(module, "_orig_mod", module) for stage, module in pipeline.stages.items()}
+    return _uncompiled(pipeline.stages)
+
+
+def _uncompiled(stages: Mapping[int, nn.Module]) -> dict[int, nn.Module]:
+    return {stage: getattr(module, "_orig_mod", module) for stage, module in stages.items()}
 
 
 def _model_part(pipeline: Pipeline) -> dict[int, dict[str, Any]]:
     return {
         stage: {key: value.cpu() if isinstance(value, Tensor) else value for key, value in module.state_dict().items()}
-        for stage, module in _modules(pipeline).items()
+        for stage, module in _uncompiled(pipeline.first_copies).items()
     }
 
 
-def _names(pipeline: Pipeline) -> dict[int, str]:
-    """Name of each of this rank's parameters, by its identity."""
+def _names(stages: Mapping[int, nn.Module]) -> dict[int, str]:
+    """Name of each of the stages' parameters, by its identity."""
     found: dict[int, str] = {}
-    for module in _modules(pipeline).values():
+    for module in _uncompiled(stages).values():
         for name, parameter in module.named_parameters():
             found.setdefault(id(parameter), name)
     return found
@@ -208,13 +212,19 @@ def _aliases(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 def _optimizer_part(
     pipeline: Pipeline, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What the optimizer knows of each parameter, and its settings, by name."""
+    """What the optimizer knows of each parameter that counts, and its settings, by name."""
     state: dict[str, Any] = {}
     groups: list[dict[str, Any]] = []
-    packed = optimizer.state_dict()
-    for group, numbers in zip(_named_groups(pipeline, optimizer), packed["param_groups"], strict=True):
-        groups.append({**_settings(numbers), "params": group})
-        for name, number in zip(group, numbers["params"], strict=True):
+    packed, names = optimizer.state_dict(), _names(pipeline.first_copies)
+    _named_groups(pipeline, optimizer)  # refuses what is in none of the stages
+    for group, numbers in zip(optimizer.param_groups, packed["param_groups"], strict=True):
+        counted = {
+            names[id(parameter)]: number
+            for parameter, number in zip(group["params"], numbers["params"], strict=True)
+            if id(parameter) in names
+        }
+        groups.append({**_settings(numbers), "params": list(counted)})
+        for name, number in counted.items():
             if number in packed["state"]:
                 known = packed["state"][number]
                 state[name] = {key: x.cpu() if isinstance(x, Tensor) else x for key, x in known.items()}
@@ -222,7 +232,7 @@ def _optimizer_part(
 
 
 def _named_groups(pipeline: Pipeline, optimizer: torch.optim.Optimizer) -> list[list[str]]:
-    names = _names(pipeline)
+    names = _names(pipeline.stages)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if id(parameter) not in names:

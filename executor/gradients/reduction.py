@@ -8,7 +8,7 @@ in one order.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 
 import torch
@@ -200,26 +200,27 @@ class Reducer:
 
     def __init__(self, crew: Crew, placement: Placement, stages: Mapping[int, nn.Module], ties: Sequence[Tie]) -> None:
         self._reductions: list[Reduction] = []
-        replicas, home = len(crew.replicas), placement.stages[0]
+        replicas = len(crew.replicas)
         tied = {copy for tie in ties for copy in tie}
         named = {stage: dict(module.named_parameters()) for stage, module in stages.items()}
 
-        def add(name: str, ranks: Sequence[int], there: frozenset[int], slots: list[Slot]) -> None:
-            members = [members[rank] for members in crew.replicas for rank in dict.fromkeys(ranks)]
+        def add(name: str, shared_by: Iterable[int], there: Iterable[int], slots: list[Slot]) -> None:
+            ranks = dict.fromkeys(rank for stage in shared_by for rank in placement.holders(stage))
+            members = [members[rank] for members in crew.replicas for rank in ranks]
+            if len(members) == 1 and all(len(slot) <= 1 for slot in slots):
+                return  # one object in one place: autograd adds up what its stages have for it
             group = dist.new_group(members, timeout=_FOREVER) if len(members) > 1 else None
-            if there:
-                self._reductions.append(Reduction(name, there, slots, members, group, replicas))
+            if here := frozenset(there):
+                self._reductions.append(Reduction(name, here, slots, members, group, replicas))
 
         for tie in ties:
             mine = [(stage, named[stage][name]) for stage, name in tie if stage in stages]
             slot = tuple({id(parameter): parameter for _, parameter in mine}.values())
-            if replicas == 1 and len(slot) == 1 == len({home[stage] for stage, _ in tie}):
-                continue  # one object: autograd adds up what its stages have for it
             what = " = ".join(f"{name} of stage {stage}" for stage, name in tie)
-            add(what, [home[stage] for stage, _ in tie], frozenset(stage for stage, _ in mine), [slot])
-        for stage, rank in enumerate(home if replicas > 1 else ()):
+            add(what, [stage for stage, _ in tie], [stage for stage, _ in mine], [slot])
+        for stage in range(placement.stage_count):
             own: list[Slot] = [(p,) for name, p in named.get(stage, {}).items() if (stage, name) not in tied]
-            add(f"stage {stage}", [rank], frozenset({stage} & set(stages)), own)
+            add(f"stage {stage}", [stage], {stage} & set(stages), own)
         for reduction in self._reductions:
             reduction.make_equal()
 

@@ -15,7 +15,7 @@ def message_delays(placement: Placement, everyone: Sequence[Sequence[OpRecord]])
     Parameters
     ----------
     placement
-        Stage to rank, in one direction.
+        Stage to rank.
     everyone
         For each rank, its ops as they ran; the ranks' clocks must agree, as they do on one machine.
 
@@ -34,6 +34,7 @@ def message_delays(placement: Placement, everyone: Sequence[Sequence[OpRecord]])
         for record in records
         if record.op.kind is not Kind.W
     }
+    count = 1 + max((record.op.microbatch for records in everyone for record in records), default=0)
     delays = []
     for records in everyone:
         free = 0.0
@@ -43,8 +44,8 @@ def message_delays(placement: Placement, everyone: Sequence[Sequence[OpRecord]])
             sent = ends.get(source)
             crosses = sent is not None and op.kind is not Kind.W
             if crosses and sent is not None and free and free < sent:
-                here = placement.stages[0][op.stage]
-                if placement.stages[0][source[0]] != here:
+                here, there = (placement.rank_of(stage, op.microbatch, count) for stage in (op.stage, source[0]))
+                if here != there:
                     delays.append(record.start_s - sent)
             free = record.end_s
     return delays

@@ -116,6 +116,11 @@ class Program:
         text = "\n".join([str(self.placement.stages), str(self.sizes), *(str(row) for row in self.texts())])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def microbatches(self, stage: int, rank: int) -> tuple[int, ...]:
+        """Micro-batches that a rank runs through a stage: with two directions, those of one."""
+        count = len(self.sizes)
+        return tuple(j for j in range(count) if self.placement.rank_of(stage, j, count) == rank)
+
     def instructions(self) -> Iterator[Instruction]:
         """Every rank's instructions, rank after rank."""
         for row in self.rows:

@@ -88,8 +88,16 @@ class Execution:
 
     @property
     def loss(self) -> Tensor | None:
-        """Mean loss of the batch so far, on the last stage's rank; summed in the order of the batch."""
+        """What this rank's micro-batches have added to the batch's mean loss, where it holds the last stage.
+
+        Summed in the order of the batch; None before the first.
+        """
         return sum((self._losses[j] for j in sorted(self._losses)), torch.zeros(())) if self._losses else None
+
+    @property
+    def loss_samples(self) -> int:
+        """Samples of the micro-batches that are in `loss`."""
+        return sum(self._sizes[j] for j in self._losses)
 
     def run(self) -> None:
         """Run every op."""

@@ -46,9 +46,10 @@ class Pipeline(Session):
     problem, schedule
         What to run; there are as many processes as it has ranks, times the replicas of `mesh`.
     stages
-        This rank's stages, by number. A stage is called with the tensors that the stage before returned, and returns a
-        tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients. A stage must not change
-        its inputs in place.
+        This rank's stages, by number, those of both directions where there are two: their replicas are treated as
+        those of `mesh`, and get sums of gradients. A stage is called with the tensors that the stage before returned,
+        and returns a tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients. A stage must
+        not change its inputs in place.
     loss_fn
         Takes the last stage's output, whatever it is, and the target; gives the mean loss over the samples it got.
     mesh
@@ -133,7 +134,7 @@ class Pipeline(Session):
 
         together = patience(timeout_s), MAKING
         plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}", *together)
-        check_replicas(crew, stages, timeout_s)
+        check_replicas(schedule.placement, crew, stages, timeout_s)
         self._ties = find_ties(stages, declared, *together)  # which may refuse, so before stages are changed
         program = plan.program
         seeds = gather(torch.initial_seed() if seed is None else seed, *together)
@@ -182,6 +183,12 @@ class Pipeline(Session):
         return {stage: runner.module for stage, runner in self._stages.items()}
 
     @property
+    def first_copies(self) -> dict[int, nn.Module]:
+        """Those of this rank's stages that count where a stage counts once: all, or those of direction 0."""
+        row = self._program.placement.stages[0]
+        return {stage: module for stage, module in self.stages.items() if row[stage] == self._crew.rank}
+
+    @property
     def crew(self) -> Crew:
         """The processes of the pipeline and of its replicas."""
         return self._crew
@@ -201,10 +208,10 @@ class Pipeline(Session):
         Parameters
         ----------
         batch
-            A tensor, or a tuple or list of tensors, with one row for each sample; needed on the rank of stage 0 only,
-            and None, or ignored, elsewhere.
+            A tensor, or a tuple or list of tensors, with one row for each sample; needed where stage 0 is (with two
+            directions, all of it on both ranks), and None, or ignored, elsewhere.
         target
-            The same, for the last stage's rank; may be a mapping too.
+            The same, where the last stage is; may be a mapping too.
         **keywords
             For the forwards of this rank's stages: each gets those that it takes by name. Tensors, also within tuples,
             lists and mappings, have one row for each sample and are cut by micro-batch; all else is passed as it is.
@@ -230,9 +237,9 @@ class Pipeline(Session):
         self._random.step = self._steps
         self._hooks.hold(self._reducer.parameters())
         self._reducer.begin()
-        for runner in self._stages.values():
-            runner.begin(len(self._program.sizes), self._complete)
         try:
+            for stage, runner in self._stages.items():
+                runner.begin(self._program.microbatches(stage, self._crew.rank), self._complete)
             return self._train(execution, begin)
         except BaseException:
             self._reducer.abandon()
@@ -266,7 +273,7 @@ class Pipeline(Session):
         """
         self._ensure_usable()
         chosen: tuple[int, ...] = ()
-        if self._crew.rank == self._first_rank:
+        if self._crew.rank == self._program.placement.holders(0)[0]:
             chosen = evaluation_sizes(batch, sizes, max(self._program.sizes))
         with self._guard():
             (count,) = self._told([len(chosen)])
@@ -277,7 +284,7 @@ class Pipeline(Session):
             return self._end(execution)
 
     def grad_norm(self) -> float:
-        """Euclidean norm of all gradients of the pipeline, on every rank; a tied parameter counts once.
+        """Euclidean norm of all gradients of the pipeline, on every rank; a tied parameter or a replica counts once.
 
         Raises
         ------
@@ -288,8 +295,8 @@ class Pipeline(Session):
         first = {copy: tie[0] for tie in self._ties for copy in tie}
         counted = {
             id(parameter): parameter
-            for stage, runner in self._stages.items()
-            for name, parameter in runner.module.named_parameters()
+            for stage, module in self.first_copies.items()
+            for name, parameter in module.named_parameters()
             if first.get((stage, name), (stage, name)) == (stage, name)
         }
         with self._guard():
@@ -359,9 +366,10 @@ class Pipeline(Session):
         self._hooks.complete(None)
 
     def _told(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """What the rank of stage 0 tells the others of its replica, which have as many numbers."""
+        """What the (first) rank of stage 0 tells the others of its replica, which have as many numbers."""
         values = torch.tensor(numbers, device=self._meeting_place)
-        work = dist.broadcast(values, src=self._crew.members[self._first_rank], group=self._crew.group, async_op=True)
+        first = self._crew.members[self._program.placement.holders(0)[0]]
+        work = dist.broadcast(values, src=first, group=self._crew.group, async_op=True)
         late = f"evaluate was not called on every rank of the pipeline within {self._timeout_s:g} s"
         wait_in_time(work, self._timeout_s, late)
         return tuple(values.tolist())
@@ -374,11 +382,11 @@ class Pipeline(Session):
         given = cut_keywords(keywords, program.sizes)
         inputs: tuple[Message, ...] = ()
         targets: tuple[object, ...] = ()
-        if self._crew.rank == self._first_rank:
+        if 0 in self._stages:
             if batch is None:
                 raise InputError(f"batch is None on rank {self._crew.rank}, which holds stage 0 and needs it")
             inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
-        if self._crew.rank == self._loss_rank:
+        if program.placement.stage_count - 1 in self._stages:
             targets = cut("target", target, program.sizes)
         for runner in self._stages.values():
             runner.expect(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -126,11 +126,12 @@ class StageRunner:
         """Keep the keyword arguments of the micro-batches to come, those that the module takes."""
         self._keywords = [chosen(given, self.takes) for given in keywords]
 
-    def begin(self, microbatches: int, complete: Callable[[int], None]) -> None:
+    def begin(self, microbatches: Iterable[int], complete: Callable[[int], None]) -> None:
         """Start a step; `complete` hears the stage's number once the gradients of all its micro-batches are there."""
-        self._open = set(range(microbatches))
+        self._open = set(microbatches)
         self._complete = complete
         self._trains = self._trainable()
+        self._tell()
 
     def forward(
         self, microbatch: int, inputs: Message, *, target: object, weight: float, split: bool, is_batch: bool
@@ -274,6 +275,9 @@ class StageRunner:
         """See after a backward op whether it has completed the micro-batch's gradients, and the step's."""
         if not self._queue.waits(microbatch):
             self._open.discard(microbatch)
+        self._tell()
+
+    def _tell(self) -> None:
         if not self._open and self._complete is not None:
             complete, self._complete = self._complete, None
             complete(self.stage)

@@ -81,7 +81,6 @@ class Session:
         self._seconds_per_tick = seconds_per_tick
         self._disturbance = Disturbance(noise, plan.problem.instance(program.sizes), seconds_per_tick)
         self._runners = runners
-        self._first_rank, self._loss_rank = program.placement.stages[0][0], program.placement.stages[0][-1]
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
         self._timeout_s = timeout_s
         self._transport = connect(crew, program.routes, timeout_s=timeout_s, device=device)
@@ -190,7 +189,7 @@ class Session:
         self._transport.flush()
         mine = [0.0, 0.0]
         if execution.loss is not None:
-            mine = [execution.loss.item() * execution.samples, execution.samples]
+            mine = [execution.loss.item() * execution.samples, execution.loss_samples]
         sums = torch.tensor(mine, dtype=torch.float64, device=self._meeting_place)
         self._all_reduce(sums)
         loss, samples = sums.tolist()

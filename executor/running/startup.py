@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import TypeVar
 
 import torch
@@ -85,22 +86,16 @@ def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Modul
     Raises
     ------
     InputError
-        If not, or if a stage would need a replica in another direction or is wrapped for data parallelism, or if there
-        are not as many processes as ranks.
+        If not, or if a stage is wrapped for data parallelism, or if there are not as many processes as ranks.
     """
     check_world(placement, crew)
     if not isinstance(stages, Mapping):
         raise InputError(f"stages is a {type(stages).__name__}; give a mapping from numbers of stages to modules")
-    if placement.directions > 1:
-        raise InputError(
-            "the placement is bidirectional, and gradients of a stage's two replicas are not summed yet; "
-            "use a placement with one direction: linear, loop, v or wave"
-        )
-    expected = [stage for _, stage in placement.held[crew.rank]]
+    expected = sorted({stage for _, stage in placement.held[crew.rank]})
     if sorted(stages) != expected:
         raise InputError(
-            f"rank {crew.rank} was given the stages {sorted(stages)}, and the schedule's placement has "
-            f"{expected} there: stage to rank is {list(placement.stages[0])}"
+            f"rank {crew.rank} was given the stages {sorted(stages)}, and the schedule's placement has {expected} "
+            f"there: stage to rank is {', and the other way '.join(str(list(row)) for row in placement.stages)}"
         )
     for stage, module in stages.items():
         if not isinstance(module, nn.Module):
@@ -115,33 +110,44 @@ def check_stages(placement: Placement, crew: Crew, stages: Mapping[int, nn.Modul
                     )
 
 
-def check_replicas(crew: Crew, stages: Mapping[int, nn.Module], timeout_s: float) -> None:
+def check_replicas(placement: Placement, crew: Crew, stages: Mapping[int, nn.Module], timeout_s: float) -> None:
     """Check that all replicas of a stage have the same parameters, and train the same; all processes call it together.
+
+    Replicas of the pipeline have one of each stage, and so have the two directions of a placement.
 
     Raises
     ------
     InputError
         On every process, if not.
     """
-    if len(crew.replicas) == 1:
+    if len(crew.replicas) == placement.directions == 1:
         return
     mine = {
-        (stage, name): (tuple(parameter.shape), parameter.dtype, parameter.requires_grad)
+        stage: {
+            name: (tuple(parameter.shape), parameter.dtype, parameter.requires_grad)
+            for name, parameter in module.named_parameters()
+        }
         for stage, module in stages.items()
-        for name, parameter in module.named_parameters()
     }
     everyone = gather(mine, patience(timeout_s), MAKING)
-    for rank, first in enumerate(everyone[process] for process in crew.replicas[0]):
-        for replica, members in enumerate(crew.replicas):
-            other = everyone[members[rank]]
-            for copy in [*first, *(copy for copy in other if copy not in first)]:
-                ours, theirs = first.get(copy), other.get(copy)
+    for stage in range(placement.stage_count):
+        places = list(product(range(len(crew.replicas)), placement.holders(stage)))
+        first, *others = [everyone[crew.replicas[replica][rank]][stage] for replica, rank in places]
+        for place, other in zip(places[1:], others, strict=True):
+            for name in [*first, *(name for name in other if name not in first)]:
+                ours, theirs = first.get(name), other.get(name)
                 if ours != theirs:
-                    stage, name = copy
                     raise InputError(
-                        f"stage {stage}: {name} {_told(ours)} in replica 0, and {_told(theirs)} in replica {replica}; "
-                        "replicas of a stage must have the same parameters, and train the same of them"
+                        f"stage {stage}: {name} {_told(ours)} {_where(placement, crew, *places[0])}, and "
+                        f"{_told(theirs)} {_where(placement, crew, *place)}; replicas of a stage must have the same "
+                        "parameters, and train the same of them"
                     )
+
+
+def _where(placement: Placement, crew: Crew, replica: int, rank: int) -> str:
+    if placement.directions == 1:
+        return f"in replica {replica}"
+    return f"on rank {rank}" + (f" of replica {replica}" if len(crew.replicas) > 1 else "")
 
 
 def _told(fact: tuple[tuple[int, ...], torch.dtype, bool] | None) -> str:

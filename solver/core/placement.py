@@ -76,6 +76,10 @@ class Placement:
                 rows[rank].append((direction, stage))
         return tuple(tuple(row) for row in rows)
 
+    def holders(self, stage: int) -> tuple[int, ...]:
+        """Ranks that hold a stage: direction 0's, and direction 1's where that is another."""
+        return tuple(dict.fromkeys(row[stage] for row in self.stages))
+
     def direction_of(self, microbatch: int, count: int) -> int:
         """Direction of a micro-batch out of `count`: direction 0 takes the first ceil(count / 2) of two."""
         return 0 if self.directions == 1 or microbatch < (count + 1) // 2 else 1

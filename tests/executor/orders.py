@@ -16,7 +16,7 @@ def problem_for(placement: Placement, sizes: Sequence[int], units: int = 1) -> P
     allowed = sorted(set(sizes))
     return Problem.from_dict(
         {
-            "pipeline": {"ranks": placement.ranks, "placement": list(placement.stages[0])},
+            "pipeline": {"ranks": placement.ranks, "placement": [list(row) for row in placement.stages]},
             "batch": {"samples": sum(sizes), "microbatch_sizes": allowed},
             "costs": {
                 "forward": {"fixed": 1, "per_sample": 1},

@@ -73,12 +73,17 @@ class Resumed:
     end: int
 
 
-def train_all(rank: int, world: int, argument: tuple[Sequence[Run], int, Resumed]) -> tuple[list[Curve], list[Curve]]:
-    """The curves of every run, and the two halves of the one that is resumed."""
+def train_all(
+    rank: int, world: int, argument: tuple[Sequence[Run], int, Sequence[Resumed]]
+) -> tuple[list[Curve], list[list[Curve]]]:
+    """The curves of every run, and the two halves of each that is resumed."""
     runs, steps, resumed = argument
     halves = [
-        train(resumed.first, world, range(resumed.middle), save=resumed.path),
-        train(resumed.second, world, range(resumed.middle, resumed.end), load=resumed.path, seed=SEED + 1),
+        [
+            train(each.first, world, range(each.middle), save=each.path),
+            train(each.second, world, range(each.middle, each.end), load=each.path, seed=SEED + 1),
+        ]
+        for each in resumed
     ]
     return [train(run, world, range(steps)) for run in runs], halves
 

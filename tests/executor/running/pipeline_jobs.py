@@ -64,7 +64,7 @@ def _compare(rank: int, case: Case, execution: ExecutionMode) -> tuple[float, fl
 
 def own(rank: int, schedule: Schedule, model: Model) -> dict[int, nn.Module]:
     """A rank's stages."""
-    return {stage: model.stages[stage] for _, stage in schedule.placement.held[rank]}
+    return {stage: model.stages[stage] for stage in sorted({stage for _, stage in schedule.placement.held[rank]})}
 
 
 def whole_gradients(model: Model) -> tuple[torch.Tensor, dict[int, Mapping[str, torch.Tensor | None]]]:
@@ -130,11 +130,11 @@ def evaluate_alone(rank: int, world: int, argument: tuple[Case, int]) -> None:
 
 
 def only_where_needed(rank: int, world: int, case: Case) -> float:
-    """Batch on the first stage's rank, target on the last's, None elsewhere."""
+    """Batch on the first stage's ranks, target on the last's, None elsewhere."""
     model, mine, _ = _prepare(rank, case)
-    row = case.schedule.placement.stages[0]
-    batch = model.batch if rank == row[0] else None
-    target = model.target if rank == row[-1] else None
+    rows = case.schedule.placement.stages
+    batch = model.batch if rank in {row[0] for row in rows} else None
+    target = model.target if rank in {row[-1] for row in rows} else None
     with Pipeline(case.problem, case.schedule, mine, model.loss_fn) as pipeline:
         loss = pipeline.step(batch, target)
         assert abs(pipeline.evaluate(batch, target) / loss - 1) < 1e-5

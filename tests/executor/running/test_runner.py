@@ -63,7 +63,7 @@ def test_bytes_are_counted_anew_when_other_parameters_train() -> None:
     held = []
     for trains in (False, True):
         runner.module.requires_grad_(trains)
-        runner.begin(1, lambda stage: None)
+        runner.begin([0], lambda stage: None)
         forward(runner, torch.randn(2, 4), split=False, is_batch=True)
         held.append(runner.held_by(0))
         runner.backward(0, (torch.ones(2, 4),), split=False)
