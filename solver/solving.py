@@ -12,6 +12,7 @@ from .core.granularity import ALL, Granularity
 from .core.method import Method
 from .core.problem import Problem
 from .core.result import NOT_THERE, Objective, Result
+from .core.schedule import Schedule
 from .evaluate.noise import Noise
 from .evaluate.simulate import simulate
 from .methods import METHODS, find_method
@@ -42,6 +43,7 @@ def solve(
     deterministic: bool = False,
     robust: Noise | None = None,
     granularity: Granularity = ALL,
+    start: Schedule | None = None,
 ) -> Result:
     """Find a schedule, and say how good it is proven to be.
 
@@ -84,6 +86,9 @@ def solve(
         What a search may choose beside the order; bound and gap are those of schedules that keep to it. Without fused
         backwards every backward is split; without units every W is whole; without sizes the batch is divided
         near-uniformly. A schedule by name is what it is.
+    start
+        A schedule that is known: a search goes on from it, and is never worse. One that breaks a limit, or has what
+        `granularity` leaves out, is not used.
 
     Returns
     -------
@@ -94,7 +99,10 @@ def solve(
     Raises
     ------
     InputError
-        When the method is unknown or does not exist for the problem's placement, or an option is out of range.
+        When the method is unknown or does not exist for the problem's placement, or an option is out of range; when
+        `start` is for another shape, or not for the given sizes.
+    NoAnswerError
+        When `start` cannot run.
 
     Examples
     --------
@@ -118,6 +126,10 @@ def solve(
         raise InputError(f"iterations: {iterations} is below 1")
     if sizes is not None:
         problem.instance(sizes)
+    if start is not None:
+        simulate(problem, start)
+        if sizes is not None and start.sizes != sizes:
+            raise InputError(f"start: its micro-batch sizes are {start.sizes}, and sizes asks for {sizes}")
     started = time.monotonic()
     share = 1.0 if robust is None else PLAIN_SHARE
     if chosen.build is not None:
@@ -125,7 +137,7 @@ def solve(
     plain = run(
         Request(
             granularity.restricted(problem), chosen, objective, share * time_limit, workers, seed, sizes, iterations,
-            deterministic, granularity, on_progress,
+            deterministic, granularity, on_progress, start,
         )
     )  # fmt: skip
     plain = replace(

@@ -11,6 +11,7 @@ from .common import guarded
 from .compare import compare
 from .export import export
 from .import_ import import_
+from .methods import methods
 from .plan import plan
 from .profile import profile
 from .run import run
@@ -28,7 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (solve, simulate, check, compare, show, profile, plan, run, export):
+for command in (solve, simulate, check, compare, methods, show, profile, plan, run, export):
     app.command()(guarded(command))
 app.command("import")(guarded(import_))
 

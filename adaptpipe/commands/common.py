@@ -163,8 +163,8 @@ def emit(data: object) -> None:
     print(msgspec.json.encode(data).decode(), flush=True)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
-    """Print a table on stdout: the first column flush left, the others flush right."""
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", flush_left: bool = False) -> None:
+    """Print a table on stdout: the first column flush left, the others, which are numbers, flush right; or all left."""
     import rich.box
     from rich.console import Console
     from rich.measure import Measurement
@@ -173,7 +173,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -
 
     grid = Table(box=rich.box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, name in enumerate(head):
-        grid.add_column(Text(name), justify="left" if index == 0 else "right", no_wrap=not sys.stdout.isatty())
+        grid.add_column(
+            Text(name), justify="left" if index == 0 or flush_left else "right", no_wrap=not sys.stdout.isatty()
+        )
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
     console = Console()

@@ -27,7 +27,8 @@ class Method:
     build
         The heuristic; None for a method that searches.
     placement
-        The family of placements (`place`) for which a heuristic exists, or "any" for those of one direction.
+        The family of placements (`place`) for which a heuristic exists, or "any" for those of one direction. A method
+        that searches has "any", for all there are.
     shapes
         Which numbers of ranks p, stages per rank v and micro-batches m are legal.
     bubble

@@ -34,7 +34,7 @@ NOT_THERE, OVER_LIMIT = "n/a", "over limit"
 """Why a named schedule is missing: it does not exist for the placement or the batch; it breaks the memory limit."""
 
 FIGURES = (
-    "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages",
+    "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages", "message_bytes",
     "microbatch_sizes", "fused", "cut", "unit",
 )  # fmt: skip
 """Keys of `Timeline.row`; None in the row of a result without a timeline."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..core.ops import Op
-from ..core.problem import Problem
+from ..core.problem import Problem, price
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
 
@@ -98,6 +98,20 @@ class Timeline:
         per_direction = [sum(a != b for a, b in pairwise(row)) for row in placement.stages]
         return 2 * sum(per_direction[placement.direction_of(j, count)] for j in range(count))
 
+    @cached_property
+    def message_bytes(self) -> int | None:
+        """Bytes of all these messages; None where the problem does not say how large they are."""
+        sizes, message = self.schedule.sizes, self.problem.links.message
+        if not message:
+            return None
+        placement = self.schedule.placement
+        leaving = [[s for s, (a, b) in enumerate(pairwise(row)) if a != b] for row in placement.stages]
+        return 2 * sum(
+            price(message[stage], size)
+            for j, size in enumerate(sizes)
+            for stage in leaving[placement.direction_of(j, len(sizes))]
+        )
+
     def of(self, rank: int) -> tuple[tuple[Op, int, int], ...]:
         """(op, start, end) of a rank, in order."""
         a, b = self._bounds[rank]
@@ -113,6 +127,7 @@ class Timeline:
             "utilisation": round(self.utilisation, 6),
             "peak_memory": list(self.peak_memory),
             "messages": self.messages,
+            "message_bytes": self.message_bytes,
             "microbatch_sizes": list(self.schedule.sizes),
             "fused": round(self.schedule.fused_share, 6),
             "cut": round(self.schedule.cut_share, 6),

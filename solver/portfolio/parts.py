@@ -133,6 +133,14 @@ class Parts:
                 continue
             self.offer(schedule, method.name)
 
+    def start(self) -> None:
+        """Take over the schedule that the caller has, if it keeps the limits and to what may be chosen."""
+        start, free = self.request.start, self.request.granularity
+        if start is None or (start.cut_share and not free.units):
+            return
+        if free.sizes or max(start.sizes) - min(start.sizes) <= 1:
+            self.offer(start, "start")
+
     def offer(self, schedule: Schedule, name: str) -> None:
         """Take over a schedule by construction, if it keeps the limits."""
         timeline = simulate(self.problem, self.at.allowed(schedule))

@@ -11,6 +11,7 @@ from ..core.granularity import Granularity
 from ..core.method import Method
 from ..core.problem import Problem
 from ..core.result import Objective
+from ..core.schedule import Schedule
 
 Sizes = tuple[int, ...]
 
@@ -56,6 +57,7 @@ class Request:
     deterministic: bool
     granularity: Granularity
     on_progress: Callable[[Progress], None] | None
+    start: Schedule | None = None
 
 
 class Clock:

@@ -81,6 +81,7 @@ class _Run:
 
     def _search(self) -> None:
         at, parts, name = self._at, self._parts, self._name
+        parts.start()
         if name != "greedy":
             # The later ones are the better ones: where one meets the bound, the others need not be tried.
             for method in reversed(METHODS):

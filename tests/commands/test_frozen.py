@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parent / "command_line.json"
 
 RESULT_KEYS = {
     "status", "method", "found_by", "objective", "makespan", "span", "bound", "gap", "bubble", "span_bubble",
-    "utilisation", "peak_memory", "messages", "time_s", "unit", "proven_for", "reason",
+    "utilisation", "peak_memory", "messages", "message_bytes", "time_s", "unit", "proven_for", "reason",
     "granularity", "microbatch_sizes", "fused", "cut",
 }  # fmt: skip
 

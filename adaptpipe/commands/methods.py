@@ -1,0 +1,63 @@
+"""`adaptpipe methods`: the schedules of the literature and the searches, with where they exist and come from."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .common import emit, json_option, pairs, table
+
+if TYPE_CHECKING:
+    from adaptpipe.solver.core.method import Method
+
+COLUMNS = ("method", "placement", "legal shapes", "bubble", "activations", "source")
+
+
+def methods(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One method, in full; a name or an alias.", show_default="all")
+    ] = None,
+    json: json_option = False,
+) -> None:
+    """List every method: its placement, legal shapes, formulas and source.
+
+    p ranks, v stages per rank, m micro-batches; F, I, W and B = I + W are times of one stage. Bubble and activations
+    are those of the fullest rank, of equal stages and free messages.
+    """
+    from adaptpipe.solver.methods import METHODS, find_method
+
+    chosen = METHODS if name is None else (find_method(name),)
+    if json:
+        emit([_data(method) for method in chosen])
+    elif name is None:
+        rows = [[m.name, m.placement, m.shapes, m.bubble, m.memory, m.source] for m in chosen]
+        table(COLUMNS, rows, flush_left=True)
+    else:
+        _print(chosen[0])
+
+
+def _data(method: Method) -> dict[str, object]:
+    """All that is known of a method, and whether it searches."""
+    known = {each.name: getattr(method, each.name) for each in fields(method) if each.name != "build"}
+    return known | {"searches": method.build is None}
+
+
+def _print(method: Method) -> None:
+    known = {
+        "name": method.name,
+        "aliases": ", ".join(method.aliases),
+        "what it is": method.description,
+        "placement": method.placement,
+        "legal shapes": method.shapes,
+        "bubble": method.bubble,
+        "activations": method.memory,
+        "source": method.source,
+    }
+    pairs([(key, value) for key, value in known.items() if value])
+    told = None if method.build is None else inspect.getdoc(method.build)
+    if told:
+        print("\n" + re.split(r"\n\n(?:Raises|Examples)\n", told)[0])
