@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .core.profile import Measurement, Part, Profile
     from .core.result import Objective, Result, Status
     from .core.schedule import Schedule
+    from .core.slices import Slices
     from .evaluate.check import check
     from .evaluate.dag import critical_path, op_graph
     from .evaluate.noise import Noise
@@ -36,6 +37,7 @@ _HOME = {
     "core.profile": ("Measurement", "Part", "Profile"),
     "core.result": ("Objective", "Result", "Status"),
     "core.schedule": ("Schedule",),
+    "core.slices": ("Slices",),
     "evaluate.check": ("check",),
     "evaluate.dag": ("critical_path", "op_graph"),
     "evaluate.noise": ("Noise",),
@@ -65,6 +67,7 @@ __all__ = [
     "Profile",
     "Result",
     "Schedule",
+    "Slices",
     "Status",
     "Timeline",
     "Violation",

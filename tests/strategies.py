@@ -15,15 +15,19 @@ Data = dict[str, Any]
 T = TypeVar("T")
 
 
+FAMILIES = ("linear", "loop", "v", "wave", "bidirectional", "explicit")
+
+
 @st.composite
 def problem_data(
     draw: st.DrawFn,
     max_ranks: int = 4,
     max_samples: int = 6,
-    families: tuple[str, ...] = ("linear", "loop", "v", "wave", "bidirectional", "explicit"),
+    families: tuple[str, ...] = FAMILIES,
     limited: bool | None = None,
     sizes: bool = True,
     units: bool = True,
+    slices: bool = False,
 ) -> Data:
     """The keys of a problem file.
 
@@ -39,11 +43,14 @@ def problem_data(
         Whether micro-batch sizes other than 1 may be allowed.
     units
         Whether a stage's weight gradient may have several units.
+    slices
+        Whether micro-batches are sliced.
     """
     ranks = draw(st.integers(1, max_ranks))
-    pipeline, stages = draw(_pipelines(ranks, draw(st.sampled_from(families))))
+    of_one_direction = tuple(family for family in families if family != "bidirectional")
+    pipeline, stages = draw(_pipelines(ranks, draw(st.sampled_from(of_one_direction if slices else families))))
     samples = draw(st.integers(1, max_samples))
-    allowed = draw(st.sampled_from([[1], [1], [1, 2], [1, 3], [1, 2, 3]])) if sizes else [1]
+    allowed = draw(st.sampled_from([[1], [1], [1, 2], [1, 3], [1, 2, 3]])) if sizes and not slices else [1]
     several = len(allowed) > 1
     ticks, some_bytes = st.integers(0, 12), st.integers(0, 9)
     costs: Data = {
@@ -60,7 +67,7 @@ def problem_data(
         costs["backward"] = draw(_per_stage(st.integers(0, 20), stages, several))
     data: Data = {
         "pipeline": pipeline,
-        "batch": {"samples": samples, "microbatch_sizes": allowed},
+        "batch": {"samples": samples, "microbatch_sizes": allowed} | ({"slices": draw(_slices())} if slices else {}),
         "costs": costs,
         "unit": draw(st.sampled_from(["ns", "us", "ms", "s"])),
         "memory": {
@@ -95,6 +102,13 @@ def _pipelines(draw: st.DrawFn, ranks: int, family: str) -> tuple[Data, int]:
     return {"ranks": ranks, "placement": family, "stages_per_rank": per_rank}, ranks * per_rank
 
 
+@st.composite
+def _slices(draw: st.DrawFn) -> Any:
+    count, part = draw(st.integers(2, 3)), st.integers(1, 3)
+    parts = st.lists(part, min_size=count, max_size=count)
+    return draw(st.just(count) | st.fixed_dictionaries({"work": parts}, optional={"tokens": parts}))
+
+
 def _cost(values: st.SearchStrategy[int], several: bool) -> st.SearchStrategy[Any]:
     affine = st.fixed_dictionaries({"fixed": values, "per_sample": values})
     return affine if several else values | affine
@@ -120,6 +134,8 @@ def _links(draw: st.DrawFn, ranks: int, stages: int, several: bool) -> Data:
 @st.composite
 def sizes_of(draw: st.DrawFn, problem: Problem) -> tuple[int, ...]:
     """Micro-batch sizes that a problem allows, in any order; size 1 must be among the allowed ones."""
+    if problem.slices is not None:
+        return problem.default_sizes()
     sizes: list[int] = []
     while (left := problem.samples - sum(sizes)) > 0:
         sizes.append(draw(st.sampled_from([size for size in problem.sizes if size <= left])))
@@ -147,6 +163,10 @@ def schedules_of(draw: st.DrawFn, problem: Problem) -> Schedule:
                 parts = [None] if whole else list(pairwise(cuts))
                 for part in parts:
                     needs[Op(s, Kind.W, j, part)] = [back[s, j]]
+    for j in (j for j in range(count) if j % problem.slice_count):
+        for s in range(stages):
+            needs[Op(s, Kind.F, j)].append(Op(s, Kind.F, j - 1))
+            needs[back[s, j - 1]].append(back[s, j])
     ops: list[list[Op]] = [[] for _ in range(problem.ranks)]
     done: set[Op] = set()
     waiting = list(needs)
@@ -156,7 +176,7 @@ def schedules_of(draw: st.DrawFn, problem: Problem) -> Schedule:
         waiting.remove(op)
         done.add(op)
         ops[problem.placement.rank_of(op.stage, op.microbatch, count)].append(op)
-    return Schedule(problem.placement, sizes, tuple(tuple(row) for row in ops))
+    return Schedule(problem.placement, sizes, tuple(tuple(row) for row in ops), problem.slice_count)
 
 
 def drawn(strategy: st.SearchStrategy[T], count: int, number: int) -> list[T]:

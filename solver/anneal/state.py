@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -100,8 +101,8 @@ class State:
         pairs, ranks, scale = self.pairs, instance.ranks, self.scale
         stage, microbatch = (part.reshape(-1) for part in np.indices((instance.stages, instance.microbatches)))
         rank_of_pair = instance.rank.reshape(-1)
-        sizes = np.array(schedule.sizes, dtype=np.int64)[microbatch]
-        alike = np.unique(np.stack([stage, sizes]), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
+        kinds = instance.alike[microbatch]
+        alike = np.unique(np.stack([stage, kinds]), axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
         units = np.array(self.units, dtype=np.int64)[stage]
 
         # Slots of every rank, and its pieces: what the schedule has at least.
@@ -268,7 +269,7 @@ class State:
                 ranged = kind == Kind.W and high - low < self.units[stage]
                 row.append(Op(stage, kinds[kind], microbatch, (low, high) if ranged else None))
             rows.append(tuple(row))
-        return Schedule(self.schedule.placement, self.schedule.sizes, tuple(rows))
+        return replace(self.schedule, ops=tuple(rows))
 
 
 def _scale(instance: Instance) -> int:

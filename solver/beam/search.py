@@ -199,4 +199,4 @@ def _schedule(problem: Problem, sizes: tuple[int, ...], way: Way, ops: Counts, w
             waiting[rank].append(Op(stage, Kind.W, microbatch))
     for rank in range(ranks):
         rows[rank] += waiting[rank][begun[rank] :]
-    return Schedule(problem.placement, sizes, tuple(tuple(row) for row in rows))
+    return Schedule(problem.placement, sizes, tuple(tuple(row) for row in rows), problem.slice_count)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from fractions import Fraction
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import InputError
-from .precedence import predecessor_nodes
-from .problem import SECONDS, Cost, Problem, price
+from .precedence import earlier_nodes, predecessor_nodes
+from .problem import SECONDS, Cost, Problem
+from .slices import sliced_price
 
 Array = npt.NDArray[np.int64]
 
@@ -29,7 +30,7 @@ class Instance:
     problem
         The problem.
     sizes
-        Samples of each micro-batch, in order; their sum is the batch.
+        Samples of each micro-batch, in order; their sum is the batch. An entry for each slice where there are some.
 
     Attributes
     ----------
@@ -44,32 +45,41 @@ class Instance:
         Ticks of each range of W that does not start at unit 0, shape (S,).
     rank
         Rank of each stage and micro-batch, shape (S, m).
+    alike
+        Number of each micro-batch's kind, shape (m,): those of one kind have the same prices.
     before, lag
         Predecessor nodes, and the message time from each, shape (3 * S * m, 2); see `precedence`.
+    earlier
+        Node that has to be earlier on its rank, for the slices' sake, shape (3 * S * m,); see `precedence`.
     static, limit
         Bytes of each rank before its first op, and its limit (`UNLIMITED` where there is none), shape (p,).
     """
 
     def __init__(self, problem: Problem, sizes: tuple[int, ...]) -> None:
-        if not sizes or sum(sizes) != problem.samples:
-            raise InputError(f"sizes: {sum(sizes)} samples in all, and the batch has {problem.samples}")
+        slices = problem.slice_count
+        if not sizes or sum(sizes) != problem.samples * slices:
+            of = f", {slices} times over for the slices" if slices > 1 else ""
+            raise InputError(f"sizes: {sum(sizes)} samples in all, and the batch has {problem.samples}{of}")
         if stray := set(sizes) - set(problem.sizes):
             j = next(j for j, size in enumerate(sizes) if size in stray)
             raise InputError(f"sizes[{j}]: {sizes[j]} is none of the allowed micro-batch sizes {list(problem.sizes)}")
         self.problem, self.sizes = problem, sizes
         self.ranks, self.stages, self.microbatches = problem.ranks, problem.stages, len(sizes)
-        self._distinct, self._which = np.unique(np.array(sizes, dtype=np.int64), return_inverse=True)
+        # Micro-batches of one size, and of them slices of one place, have the same prices.
+        classes = np.array(sizes, dtype=np.int64) * slices + np.arange(len(sizes)) % slices
+        distinct, self.alike = np.unique(classes, return_inverse=True)
+        self._distinct = [divmod(each, slices) for each in distinct.tolist()]
 
-        self.forward = self._table(lambda s, size: price(problem.forward[s], size))
-        self.backward_input = self._table(lambda s, size: price(problem.backward_input[s], size))
+        self.forward = self._table(problem.forward)
+        self.backward_input = self._table(problem.backward_input)
         self.unit_ticks, self.unit_bytes = self._units()
         self.backward_weight: Array = np.ascontiguousarray(self.unit_ticks[:, :, -1])
         fused = problem.backward
         if fused is None:
             self.backward: Array = self.backward_input + self.backward_weight
         else:
-            self.backward = self._table(lambda s, size: price(fused[s], size))
-        self.activation = self._table(lambda s, size: price(problem.memory.activation[s], size))
+            self.backward = self._table(fused)
+        self.activation = self._table(problem.memory.activation, bytes_=True)
         self.retained: Array = np.ascontiguousarray(self.unit_bytes[:, :, -1])
         self.overhead: Array = np.array(problem.overhead or (0,) * self.stages, dtype=np.int64)
 
@@ -77,6 +87,7 @@ class Instance:
         by_direction = np.array(problem.placement.stages, dtype=np.int64)
         self.rank: Array = np.ascontiguousarray(by_direction[directions].T)
         self.before = predecessor_nodes(self.stages, self.microbatches)
+        self.earlier = earlier_nodes(self.stages, self.microbatches, slices)
         self.lag = self._lags()
         self.static: Array = np.array([problem.static_bytes(r) for r in range(self.ranks)], dtype=np.int64)
         self.limit: Array = np.array(
@@ -84,9 +95,14 @@ class Instance:
         )
         self._check_horizon()
 
-    def _table(self, cost: Callable[[int, int], int]) -> Array:
-        rows = [[cost(stage, int(size)) for size in self._distinct] for stage in range(self.stages)]
-        return np.ascontiguousarray(np.array(rows, dtype=np.int64)[:, self._which])
+    def _price(self, cost: Cost, kind: int, bytes_: bool = False) -> int:
+        """Ticks or bytes of the micro-batches, or slices, of one kind of `alike`."""
+        size, place = self._distinct[kind]
+        return sliced_price(cost, size, self.problem.tokens if bytes_ else self.problem.work, place)
+
+    def _table(self, costs: tuple[Cost, ...], bytes_: bool = False) -> Array:
+        rows = [[self._price(cost, kind, bytes_) for kind in range(len(self._distinct))] for cost in costs]
+        return np.ascontiguousarray(np.array(rows, dtype=np.int64)[:, self.alike])
 
     def _units(self) -> tuple[Array, Array]:
         problem = self.problem
@@ -94,23 +110,23 @@ class Instance:
         ticks = np.zeros((self.stages, len(self._distinct), width + 1), dtype=np.int64)
         freed = np.zeros_like(ticks)
         for s, units in enumerate(problem.weight_units):
-            for z, size in enumerate(self._distinct):
-                times = _sums(units, int(size))
+            for z in range(len(self._distinct)):
+                times = [0, *accumulate(self._price(unit, z) for unit in units)]
                 if problem.memory.retained_units is not None:
-                    shares = _sums(problem.memory.retained_units[s], int(size))
+                    shares = [0, *accumulate(self._price(u, z, bytes_=True) for u in problem.memory.retained_units[s])]
                 else:
                     weights = times if times[-1] else list(range(len(units) + 1))
-                    total = price(problem.memory.retained[s], int(size))
+                    total = self._price(problem.memory.retained[s], z, bytes_=True)
                     shares = [total * part // weights[-1] for part in weights]
                 ticks[s, z] = times + [times[-1]] * (width + 1 - len(times))
                 freed[s, z] = shares + [shares[-1]] * (width + 1 - len(shares))
-        return (np.ascontiguousarray(ticks[:, self._which]), np.ascontiguousarray(freed[:, self._which]))
+        return (np.ascontiguousarray(ticks[:, self.alike]), np.ascontiguousarray(freed[:, self.alike]))
 
     def _lags(self) -> Array:
         links, unit = self.problem.links, SECONDS[self.problem.unit]
         nodes = len(self.before)
         lag = np.zeros((nodes, 2), dtype=np.int64)
-        rank, size = np.tile(self.rank.reshape(-1), 3), np.tile(self._which, 3 * self.stages)
+        rank, kind = np.tile(self.rank.reshape(-1), 3), np.tile(self.alike, 3 * self.stages)
         stage = np.tile(np.repeat(np.arange(self.stages), self.microbatches), 3)
         for slot in range(2):
             there = np.flatnonzero(self.before[:, slot] >= 0)
@@ -119,13 +135,13 @@ class Instance:
             boundary = np.minimum(stage[there], stage[source])
             # Each kind of message is priced once. One number for its four parts sorts much faster than four.
             shape = (self.ranks, self.ranks, self.stages, len(self._distinct))
-            keys = np.ravel_multi_index((rank[source], rank[there], boundary, size[there]), shape)
+            keys = np.ravel_multi_index((rank[source], rank[there], boundary, kind[there]), shape)
             kinds, index = np.unique(keys, return_inverse=True)
             values = []
             for r, q, s, z in zip(*(part.tolist() for part in np.unravel_index(kinds, shape)), strict=True):
                 value = 0 if r == q else links.latency[r][q]
                 if r != q and links.bandwidth is not None:
-                    count = price(links.message[s], int(self._distinct[z]))
+                    count = self._price(links.message[s], z, bytes_=True)
                     time = Fraction(count) / (Fraction(links.bandwidth[r][q]) * unit)
                     value += -(-time.numerator // time.denominator)
                 if value > LONGEST:
@@ -145,10 +161,3 @@ class Instance:
         for what, value in (("the sum of all durations", horizon), ("the sum of all bytes", held)):
             if value > LONGEST:
                 raise InputError(f"{what} is {value:.3g}, above 2^60; choose a coarser unit")
-
-
-def _sums(units: Sequence[Cost], size: int) -> list[int]:
-    sums = [0]
-    for unit in units:
-        sums.append(sums[-1] + price(unit, size))
-    return sums

@@ -88,9 +88,10 @@ class Placement:
         """Rank that runs a stage for a micro-batch out of `count`."""
         return self.stages[self.direction_of(microbatch, count)][stage]
 
-    def fingerprint(self, samples: int) -> str:
-        """Hash of a shape: this placement and the number of samples in a batch."""
-        return hashlib.sha256(f"{self.ranks}|{self.stages}|{samples}".encode()).hexdigest()[:16]
+    def fingerprint(self, samples: int, slices: int = 1) -> str:
+        """Hash of a shape: this placement, the samples in a batch, and the slices of a micro-batch if it has some."""
+        shape = f"{self.ranks}|{self.stages}|{samples}" + (f"|{slices}" if slices > 1 else "")
+        return hashlib.sha256(shape.encode()).hexdigest()[:16]
 
 
 def place(family: str, ranks: int, stages_per_rank: int = 1) -> Placement:

@@ -24,6 +24,11 @@ RULES: tuple[tuple[tuple[int, int], ...], ...] = (
 B; W its own I."""
 
 
+SLICE_RULES: tuple[int, ...] = (-1, +1, 0)
+"""For each row, the slice of the same micro-batch, relative to an op's own, whose op of that row and stage has to come
+first in their rank's list; 0: none. A slice's forward attends to the keys and values of the slices before it, and the
+gradients of its own come from the slices after it. All slices of a stage are on one rank, so no message is awaited."""
+
 _ROWS = np.array([ROW[kind] for kind in sorted(Kind)], dtype=np.int64)
 
 
@@ -52,6 +57,29 @@ def predecessor_nodes(stages: int, microbatches: int) -> npt.NDArray[np.int64]:
             low, high = max(0, -offset), stages - max(0, offset)
             before[row, low:high, :, slot] = grid[source, low + offset : high + offset]
     return before.reshape(-1, 2)
+
+
+def earlier_nodes(stages: int, microbatches: int, slices: int) -> npt.NDArray[np.int64]:
+    """For each node the one that `SLICE_RULES` puts earlier on its rank, shape (3 * stages * microbatches,); -1: none.
+
+    Parameters
+    ----------
+    stages
+        S.
+    microbatches
+        Slices of all micro-batches.
+    slices
+        Slices of each.
+
+    Examples
+    --------
+    >>> earlier_nodes(stages=1, microbatches=4, slices=2).reshape(3, 4).tolist()
+    [[-1, 0, -1, 2], [5, -1, 7, -1], [-1, -1, -1, -1]]
+    """
+    nodes = np.arange(3 * stages * microbatches, dtype=np.int64).reshape(3, stages, microbatches)
+    step = np.array(SLICE_RULES, dtype=np.int64)[:, None, None]
+    place = np.arange(microbatches) % slices + step
+    return np.where((step != 0) & (place >= 0) & (place < slices), nodes + step, -1).reshape(-1)
 
 
 def op_nodes(schedule: Schedule) -> npt.NDArray[np.int64]:

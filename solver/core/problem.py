@@ -15,6 +15,7 @@ from .placement import Placement
 
 if TYPE_CHECKING:
     from .instance import Instance
+    from .slices import Slices
 
 SECONDS = {"ns": Fraction(1, 10**9), "us": Fraction(1, 10**6), "ms": Fraction(1, 10**3), "s": Fraction(1)}
 """Length of one tick, by the problem's unit."""
@@ -128,6 +129,10 @@ class Problem:
         For each stage, how many alike layers it has, which `regroup` may spread over other stages; empty: one each.
     memory, links
         Bytes and limits; message times.
+    slices
+        How micro-batches are cut along their sequence; None: not at all. A schedule then numbers the slices of all
+        micro-batches through, micro-batch by micro-batch, and they take the place of micro-batches in it: slice i of
+        micro-batch j has number j k + i.
     """
 
     name: str
@@ -143,6 +148,7 @@ class Problem:
     backward: tuple[Cost, ...] | None = None
     overhead: tuple[int, ...] = ()
     layers: tuple[int, ...] = ()
+    slices: Slices | None = None
 
     def __post_init__(self) -> None:
         if self.unit not in SECONDS:
@@ -153,8 +159,22 @@ class Problem:
             raise InputError(
                 f"batch.microbatch_sizes: {list(self.sizes)} must be distinct sizes of at least 1, in ascending order"
             )
+        if self.slices is not None:
+            self._check_slices()
         self._check_costs()
         self.default_sizes()
+
+    def _check_slices(self) -> None:
+        if len(self.sizes) > 1:
+            raise InputError(
+                f"batch.slices: given while {len(self.sizes)} micro-batch sizes are allowed; micro-batches that are "
+                "sliced are of one size: write one in batch.microbatch_sizes, or leave batch.slices out"
+            )
+        if self.placement.directions > 1:
+            raise InputError(
+                "batch.slices: given while stages have replicas in two directions; choose a placement of one "
+                "direction, or leave batch.slices out"
+            )
 
     def _check_costs(self) -> None:
         stages, ranks = self.stages, self.ranks
@@ -259,10 +279,25 @@ class Problem:
         """Whether any rank has a memory limit."""
         return any(limit is not None for limit in self.memory.limit)
 
+    @property
+    def slice_count(self) -> int:
+        """Slices of each micro-batch, k; 1 where they are whole."""
+        return 1 if self.slices is None else self.slices.count
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Part of the bytes of a micro-batch that each of its slices has."""
+        return (1,) if self.slices is None else self.slices.tokens
+
+    @property
+    def work(self) -> tuple[int, ...]:
+        """Part of the durations of a micro-batch that each of its slices has."""
+        return (1,) if self.slices is None else self.slices.work
+
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the shape (placement, stages, samples), not of the prices: what a schedule file must match."""
-        return self.placement.fingerprint(self.samples)
+        """Hash of the shape (placement, stages, samples, slices), not of the prices: what a schedule must match."""
+        return self.placement.fingerprint(self.samples, self.slice_count)
 
     def static_bytes(self, rank: int) -> int:
         """Bytes that a rank holds before its first op: static bytes of its stages and replicas, and the reserve."""
@@ -270,16 +305,17 @@ class Problem:
         return held + self.memory.reserve[rank]
 
     def instance(self, sizes: tuple[int, ...]) -> Instance:
-        """This problem with its micro-batch sizes fixed, as arrays."""
+        """This problem with its micro-batch sizes fixed, as arrays; one size for each slice where there are some."""
         return _instance(self, sizes)
 
     def uniform_counts(self) -> tuple[int, ...]:
-        """Counts m for which the near-uniform division (sizes that differ by one at most) uses allowed sizes only."""
-        return tuple(sorted(uniform_counts(self.samples, self.sizes)))
+        """Counts m for which the near-uniform division (sizes that differ by one at most) uses allowed sizes only;
+        times the slices."""
+        return tuple(sorted(self.slice_count * count for count in uniform_counts(self.samples, self.sizes)))
 
     def uniform_sizes(self, count: int) -> tuple[int, ...]:
-        """Near-uniform division of the batch into `count` micro-batches, the smaller ones first."""
-        base, larger = divmod(self.samples, count)
+        """Near-uniform division of the batch into `count` micro-batches, or their slices, the smaller ones first."""
+        base, larger = divmod(self.samples * self.slice_count, count)
         return (base,) * (count - larger) + (base + 1,) * larger
 
     def default_sizes(self) -> tuple[int, ...]:
@@ -291,7 +327,7 @@ class Problem:
             When no sum of allowed sizes gives the batch.
         """
         most = next(uniform_counts(self.samples, self.sizes), None)
-        return self.fewest_sizes() if most is None else self.uniform_sizes(most)
+        return self.fewest_sizes() if most is None else self.uniform_sizes(self.slice_count * most)
 
     def fewest_sizes(self) -> tuple[int, ...]:
         """The division into fewest micro-batches, ascending.
@@ -307,7 +343,7 @@ class Problem:
                 f"batch.samples: {self.samples} is no sum of the sizes {list(self.sizes)}; "
                 "change batch.samples or allow another size in batch.microbatch_sizes"
             )
-        return sizes
+        return sizes * self.slice_count
 
     @classmethod
     def load(cls, path: str | Path) -> Problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -46,14 +46,18 @@ class Schedule:
     placement
         Stage to rank.
     sizes
-        Samples of each micro-batch, consecutive in the batch.
+        Samples of each micro-batch, consecutive in the batch. Where micro-batches are sliced, there is an entry for
+        each slice: the samples of its micro-batch.
     ops
         For each rank, its ops in the order in which it runs them.
+    slices
+        Slices of each micro-batch, k. Those of micro-batch j take its place as numbers j k to j k + k - 1.
     """
 
     placement: Placement
     sizes: tuple[int, ...]
     ops: tuple[tuple[Op, ...], ...]
+    slices: int = 1
 
     def __post_init__(self) -> None:
         if len(self.ops) != self.placement.ranks:
@@ -63,6 +67,13 @@ class Schedule:
         for j, size in enumerate(self.sizes):
             if size < 1:
                 raise InputError(f"sizes[{j}]: {size} is below 1")
+        if self.slices < 1:
+            raise InputError(f"slices: {self.slices} is below 1")
+        if self.slices > 1 and (len(self.sizes) % self.slices or len(set(self.sizes)) > 1):
+            raise InputError(
+                f"sizes: {len(self.sizes)} values, {len(set(self.sizes))} of them different, for micro-batches of "
+                f"{self.slices} slices; give the one size of all micro-batches once for each slice"
+            )
         stages, microbatches = self.placement.stage_count, len(self.sizes)
         for rank, row in enumerate(self.ops):
             for position, op in enumerate(row):
@@ -73,7 +84,9 @@ class Schedule:
                     )
 
     @classmethod
-    def parse(cls, placement: Placement, sizes: Sequence[int], rows: Iterable[Iterable[str]]) -> Schedule:
+    def parse(
+        cls, placement: Placement, sizes: Sequence[int], rows: Iterable[Iterable[str]], slices: int = 1
+    ) -> Schedule:
         """Schedule from the text form of its ops.
 
         Raises
@@ -101,11 +114,11 @@ class Schedule:
                 if op.units is None:
                     heads[head] = (op.stage, op.kind)
             ops.append(tuple(parsed))
-        return cls(placement, tuple(sizes), tuple(ops))
+        return cls(placement, tuple(sizes), tuple(ops), slices)
 
     @property
     def microbatches(self) -> int:
-        """Number of micro-batches, m."""
+        """Number of micro-batches, m; of all their slices where they have some."""
         return len(self.sizes)
 
     @cached_property
@@ -168,7 +181,7 @@ class Schedule:
             )
             for row in self.ops
         )
-        return Schedule(self.placement, self.sizes, tuple(rows))
+        return replace(self, ops=tuple(rows))
 
     @classmethod
     def load(cls, path: str | Path) -> Schedule:
@@ -192,4 +205,4 @@ class Schedule:
     @cached_property
     def fingerprint(self) -> str:
         """What `Problem.fingerprint` must be for this schedule to fit."""
-        return self.placement.fingerprint(sum(self.sizes))
+        return self.placement.fingerprint(sum(self.sizes) // self.slices, self.slices)

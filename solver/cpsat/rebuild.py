@@ -45,7 +45,8 @@ def schedule_of(v: Variables, value: Callable[[cp_model.IntVar], int]) -> Schedu
                 end = weight + prices.range_ticks(s, j, first, stop)
                 into.append(((weight, end, place, group, 2, -s), Op(s, Kind.W, names[j], cut)))
     ops = tuple(tuple(op for _, op in sorted(row, key=lambda item: item[0])) for row in rows)
-    return Schedule(instance.problem.placement, tuple(instance.sizes[j] for j in names), ops)
+    sizes = tuple(instance.sizes[j] for j in names)
+    return Schedule(instance.problem.placement, sizes, ops, instance.problem.slice_count)
 
 
 def _names(v: Variables, value: Callable[[cp_model.IntVar], int]) -> dict[int, int]:

@@ -21,7 +21,7 @@ def require_fit(problem: Problem, schedule: Schedule) -> None:
     Raises
     ------
     InputError
-        When placement, sizes or batch differ from the problem's.
+        When placement, slices, sizes or batch differ from the problem's.
     """
     ours, theirs = problem.placement, schedule.placement
     if (ours.ranks, ours.stage_count) != (theirs.ranks, theirs.stage_count):
@@ -38,6 +38,11 @@ def require_fit(problem: Problem, schedule: Schedule) -> None:
                 )
     if ours.directions != theirs.directions:
         raise InputError(f"the schedule has {theirs.directions} directions, the problem {ours.directions}")
+    if problem.slice_count != schedule.slices:
+        raise InputError(
+            f"the schedule cuts a micro-batch into {schedule.slices} slices, and the problem into "
+            f"{problem.slice_count} (batch.slices)"
+        )
     problem.instance(schedule.sizes)
 
 

@@ -31,10 +31,9 @@ class Violation:
 
 
 def malformed(instance: Instance, schedule: Schedule) -> list[Violation]:
-    """Ops on a wrong rank, missing, or too many."""
-    if _complete(instance, schedule):
-        return []
-    return _misplaced(schedule) + _miscounted(instance.problem, schedule)
+    """Ops on a wrong rank, missing, or too many; slices that do not take turns."""
+    found = [] if _complete(instance, schedule) else _misplaced(schedule) + _miscounted(instance.problem, schedule)
+    return found + _out_of_turn(instance, schedule) if schedule.slices > 1 else found
 
 
 def _complete(instance: Instance, schedule: Schedule) -> bool:
@@ -125,6 +124,23 @@ def _uncovered(stage: int, j: int, rank: int, units: int, ranges: list[tuple[int
         what = f"{stage}W{j}" if not ranges else f"unit {reached} of {stage}W{j}"
         return [Violation(rank, None, f"rank {rank}: {what} is missing")]
     return []
+
+
+def _out_of_turn(instance: Instance, schedule: Schedule) -> list[Violation]:
+    table, nodes = schedule.table, op_nodes(schedule)
+    rows, produces = np.arange(len(nodes)), table.kind != Kind.W
+    at = np.full(len(instance.before), -1, dtype=np.int64)
+    at[nodes[produces]] = rows[produces]
+    other = np.where(instance.earlier[nodes] >= 0, at[instance.earlier[nodes]], -1)
+    found, flat = [], [op for row in schedule.ops for op in row]
+    for row in np.flatnonzero(other > rows).tolist():
+        rank = int(np.searchsorted(table.offsets, row, side="right")) - 1
+        position, later, op = row - int(table.offsets[rank]), int(other[row] - table.offsets[rank]), flat[row]
+        direction = "first to last in the forward" if op.kind is Kind.F else "last to first in the backward"
+        text = f"rank {rank}, position {position}: {op} is before {flat[other[row]]}, at position {later}"
+        text += f"; the {schedule.slices} slices of a micro-batch run {direction}"
+        found.append(Violation(rank, position, text))
+    return found
 
 
 def deadlock(schedule: Schedule, before: Array, heads: Array) -> Violation:

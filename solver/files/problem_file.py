@@ -12,6 +12,7 @@ from ..core.errors import InputError
 from ..core.granularity import total
 from ..core.placement import Placement, explicit, place
 from ..core.problem import BYTES, Affine, Cost, Links, Memory, Problem
+from ..core.slices import MOST_SLICES, Slices
 from .reading import convert, read_struct, write_text
 
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
@@ -42,11 +43,19 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layers_per_stage: Positive | list[Positive] | None = None
 
 
+class SlicesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`{tokens = [a, b], work = [c, d]}`, relative; without one of them, that one is equal for all."""
+
+    tokens: list[Positive] | None = None
+    work: list[Positive] | None = None
+
+
 class BatchSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[batch]`."""
 
     samples: Annotated[int, msgspec.Meta(ge=1, le=10**6)]
     microbatch_sizes: list[Positive] = msgspec.field(default_factory=lambda: [1])
+    slices: Annotated[int, msgspec.Meta(ge=1, le=MOST_SLICES)] | SlicesSpec = 1
 
 
 class CostsSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -157,7 +166,18 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
             unit=memory.unit,
         ),
         links=_links(spec.links, ranks, stages),
+        slices=_slices(spec.batch.slices),
     )
+
+
+def _slices(spec: int | SlicesSpec) -> Slices | None:
+    if isinstance(spec, int):
+        return None if spec == 1 else Slices.equal(spec)
+    if spec.tokens is None and spec.work is None:
+        raise InputError("batch.slices: neither tokens nor work; write the number of slices, or one of the two")
+    tokens, work = spec.tokens, spec.work
+    equal = (1,) * len(tokens or work or ())
+    return Slices(equal if tokens is None else tuple(tokens), equal if work is None else tuple(work))
 
 
 def _placement(spec: PipelineSpec) -> Placement:
@@ -270,7 +290,7 @@ def problem_to_spec(problem: Problem) -> ProblemSpec:
         name=problem.name,
         unit=problem.unit,
         pipeline=PipelineSpec(placement.ranks, stages, layers_per_stage=list(problem.layers) or None),
-        batch=BatchSpec(problem.samples, list(problem.sizes)),
+        batch=BatchSpec(problem.samples, list(problem.sizes), _slices_out(problem.slices)),
         costs=CostsSpec(
             forward=_out(problem.forward),
             backward_input=_out(problem.backward_input),
@@ -293,6 +313,12 @@ def problem_to_spec(problem: Problem) -> ProblemSpec:
             bytes=_out(links.message) if links.message else None,
         ),
     )
+
+
+def _slices_out(slices: Slices | None) -> int | SlicesSpec:
+    if slices is None or slices == Slices.equal(slices.count):
+        return 1 if slices is None else slices.count
+    return SlicesSpec(list(slices.tokens), list(slices.work))
 
 
 def _out(costs: tuple[Cost, ...], scale: int = 1) -> list[CostSpec]:

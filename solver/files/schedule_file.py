@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -26,6 +27,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sizes: list[int]
     ops: list[list[str]]
     problem: str = ""
+    slices: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 def load_schedule(path: str | Path) -> Schedule:
@@ -57,7 +59,7 @@ def from_spec(spec: ScheduleSpec) -> Schedule:
         raise InputError(f"version: {spec.version} is not {VERSION}, the one this release reads")
     if len(spec.placement) not in (1, 2):
         raise InputError(f"placement: {len(spec.placement)} directions; there are one or two")
-    schedule = Schedule.parse(_placement(spec), spec.sizes, spec.ops)
+    schedule = Schedule.parse(_placement(spec), spec.sizes, spec.ops, spec.slices)
     if schedule.fingerprint != spec.fingerprint:
         raise InputError(
             f"fingerprint: {spec.fingerprint!r} does not belong to this placement and these sizes "
@@ -86,6 +88,7 @@ def as_spec(schedule: Schedule, problem: str = "") -> ScheduleSpec:
         placement=[list(row) for row in schedule.placement.stages],
         sizes=list(schedule.sizes),
         ops=[[str(op) for op in row] for row in schedule.ops],
+        slices=schedule.slices,
     )
 
 
@@ -103,6 +106,6 @@ def save_schedule(schedule: Schedule, path: str | Path, problem: str = "") -> No
     lines = [
         f" {msgspec.json.encode(key).decode()}: {msgspec.json.encode(value).decode()}"
         for key, value in fields.items()
-        if key != "ops"
+        if key != "ops" and not (key == "slices" and schedule.slices == 1)
     ]
     write_text(path, "{\n" + ",\n".join([*lines, f' "ops": [\n  {ops}\n ]']) + "\n}\n")

@@ -169,8 +169,7 @@ def _pieces(timeline: Timeline, rows: tuple[_Row, ...], order: Order, parts: int
     problem, schedule = timeline.problem, timeline.schedule
     instance = problem.instance(schedule.sizes)
     fixed, floating = (
-        Schedule(schedule.placement, schedule.sizes, tuple(ops))
-        for ops in ([row.fixed for row in rows], [row.units for row in rows])
+        replace(schedule, ops=tuple(ops)) for ops in ([row.fixed for row in rows], [row.units for row in rows])
     )
     units, unit_at = floating.table, floating.table.offsets
     overhead = np.where(units.start > 0, instance.overhead[units.stage], 0)

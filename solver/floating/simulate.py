@@ -70,7 +70,7 @@ class Runs:
     def __init__(self, plan: FloatingPlan) -> None:
         self.plan = plan
         instance = plan.problem.instance(plan.schedule.sizes)
-        fixed, units = (Schedule(plan.schedule.placement, plan.schedule.sizes, ops) for ops in (plan.fixed, plan.units))
+        fixed, units = (replace(plan.schedule, ops=ops) for ops in (plan.fixed, plan.units))
         self._fixed, self._ranges = Planned.of(instance, fixed), Planned.of(instance, units)
         joined = self._ranges.ticks - plan.pieces.overhead // plan.parts
         self._units = replace(self._ranges, ticks=joined)
@@ -106,7 +106,7 @@ class Runs:
                 else:
                     row[-1], ends[-1] = joined, ended
             rows.append(tuple(row))
-        found = Schedule(schedule.placement, schedule.sizes, tuple(rows))
+        found = replace(schedule, ops=tuple(rows))
         instance = problem.instance(schedule.sizes)
         during, after = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
         memory(found.table.offsets, instance.static, *op_bytes(instance, found), during, after)

@@ -58,7 +58,7 @@ def costed_zb_v(problem: Problem, sizes: tuple[int, ...] | None = None) -> Sched
                 if best is None or max(tried.idle) < max(best.idle):
                     best = tried
     assert best is not None
-    return Schedule(problem.placement, used, tuple(tuple(row) for row in best.rows))
+    return Schedule(problem.placement, used, tuple(tuple(row) for row in best.rows), problem.slice_count)
 
 
 class _Means:

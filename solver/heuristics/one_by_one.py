@@ -10,6 +10,8 @@ from ..core.schedule import Schedule
 def one_by_one(problem: Problem, sizes: tuple[int, ...]) -> Schedule:
     """One micro-batch after the other, with fused backwards: it needs the least memory that any schedule needs.
 
+    The slices of a micro-batch run forward one after the other, and then backward, the last one first.
+
     Examples
     --------
     >>> problem = Problem.from_dict({"pipeline": {"ranks": 2}, "batch": {"samples": 2}, "costs":
@@ -17,11 +19,13 @@ def one_by_one(problem: Problem, sizes: tuple[int, ...]) -> Schedule:
     >>> [" ".join(map(str, row)) for row in one_by_one(problem, (1, 1)).ops]
     ['0F0 0B0 0F1 0B1', '1F0 1B0 1F1 1B1']
     """
-    count, placement = len(sizes), problem.placement
+    count, placement, slices = len(sizes), problem.placement, problem.slice_count
     rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
-    for j in range(count):
-        for s in range(placement.stage_count):
-            rows[placement.rank_of(s, j, count)].append(Op(s, Kind.F, j))
-        for s in reversed(range(placement.stage_count)):
-            rows[placement.rank_of(s, j, count)].append(Op(s, Kind.B, j))
-    return Schedule(placement, sizes, tuple(tuple(row) for row in rows))
+    for first in range(0, count, slices):
+        for j in range(first, first + slices):
+            for s in range(placement.stage_count):
+                rows[placement.rank_of(s, j, count)].append(Op(s, Kind.F, j))
+        for j in reversed(range(first, first + slices)):
+            for s in reversed(range(placement.stage_count)):
+                rows[placement.rank_of(s, j, count)].append(Op(s, Kind.B, j))
+    return Schedule(placement, sizes, tuple(tuple(row) for row in rows), slices)

@@ -32,10 +32,11 @@ class Row:
 
 
 def assemble(problem: Problem, sizes: tuple[int, ...] | None, row: Callable[[int, int], Iterable[Op]]) -> Schedule:
-    """Schedule whose rank r runs `row(r, m)`, m being the number of micro-batches."""
+    """Schedule whose rank r runs `row(r, m)`, m being the number of micro-batches (or of all their slices)."""
     used = problem.default_sizes() if sizes is None else sizes
     ranks = range(problem.ranks)
-    return Schedule(problem.placement, used, tuple(tuple(row(rank, len(used))) for rank in ranks))
+    rows = tuple(tuple(row(rank, len(used))) for rank in ranks)
+    return Schedule(problem.placement, used, rows, problem.slice_count)
 
 
 def require_family(problem: Problem, method: str, family: str, stages_per_rank: int = 1) -> None:

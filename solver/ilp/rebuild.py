@@ -40,4 +40,4 @@ def schedule_of(v: Variables, values: Mapping[str, float]) -> Schedule:
     for nodes in rows:
         place = {node: sum(first(other, node) for other in nodes if other != node) for node in nodes}
         ops.append(tuple(op(node) for node in sorted(nodes, key=lambda node: (place[node], node))))
-    return Schedule(instance.problem.placement, instance.sizes, tuple(ops))
+    return Schedule(instance.problem.placement, instance.sizes, tuple(ops), instance.problem.slice_count)

@@ -83,6 +83,11 @@ def _runnable(schedule: Schedule) -> Schedule:
             "the placement is bidirectional, and PyTorch runs a stage on one rank; "
             "solve with a placement of one direction: linear, loop, v or wave"
         )
+    if schedule.slices > 1:
+        raise NoAnswerError(
+            f"micro-batches are cut into {schedule.slices} slices along their sequence, and PyTorch runs them whole; "
+            "solve without batch.slices"
+        )
     for j, size in enumerate(schedule.sizes):
         if size != schedule.sizes[0]:
             raise NoAnswerError(
@@ -100,7 +105,7 @@ def _runnable(schedule: Schedule) -> Schedule:
             if op.units is not None:
                 ranges.add((op.stage, op.microbatch))
     whole = (tuple(replace(op, units=None) for op in row) for row in schedule.ops)
-    return Schedule(schedule.placement, schedule.sizes, tuple(whole)) if ranges else schedule
+    return replace(schedule, ops=tuple(whole)) if ranges else schedule
 
 
 def _numbered_by_loss(schedule: Schedule) -> Schedule:
@@ -116,4 +121,4 @@ def _numbered_by_loss(schedule: Schedule) -> Schedule:
         return schedule
     number = {j: place for place, j in enumerate(order)}
     rows = (tuple(Op(op.stage, op.kind, number[op.microbatch]) for op in row) for row in schedule.ops)
-    return Schedule(schedule.placement, schedule.sizes, tuple(rows))
+    return replace(schedule, ops=tuple(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -257,7 +258,7 @@ class Search:
         flat = [op for row in self._start.ops for op in row]
         best, offsets = self._found.tolist(), self._ops.offsets.tolist()
         rows = (tuple(flat[op] for op in best[a:b]) for a, b in pairwise(offsets))
-        return Schedule(self._start.placement, self._start.sizes, tuple(rows))
+        return replace(self._start, ops=tuple(rows))
 
 
 def _ops(instance: Instance, start: Schedule, runs: tuple[Times, ...], weight: Array) -> Ops:

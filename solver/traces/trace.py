@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -97,7 +97,7 @@ class Trace:
     def executed(self) -> Schedule:
         """The schedule that came out."""
         rows = tuple(tuple(each.op for each in row) for row in self.rows)
-        return Schedule(self.schedule.placement, self.schedule.sizes, rows)
+        return replace(self.schedule, ops=rows)
 
     @cached_property
     def begin_ns(self) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptpipe.solver import Kind, Op, place
-from adaptpipe.solver.core.precedence import node, op_nodes, predecessor_nodes, predecessors
+from adaptpipe.solver.core.precedence import earlier_nodes, node, op_nodes, predecessor_nodes, predecessors
 from adaptpipe.solver.core.schedule import Schedule
 
 
@@ -32,6 +32,19 @@ def test_arrays_say_the_same(stages: int, count: int) -> None:
                 expected = {node(kinds[r], t, j, stages, count) for r, t in predecessors(Op(s, kind, j), stages)}
                 found = before[node(kind, s, j, stages, count)]
                 assert set(found[found >= 0].tolist()) == expected, (row, s, j)
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
+def test_slices_run_forward_in_order_and_backward_in_the_opposite_one(stages: int, count: int, slices: int) -> None:
+    earlier = earlier_nodes(stages, count * slices, slices)
+    for s in range(stages):
+        for j in range(count * slices):
+            forward, back, weight = (
+                int(earlier[node(kind, s, j, stages, count * slices)]) for kind in (Kind.F, Kind.B, Kind.W)
+            )
+            assert forward == (-1 if j % slices == 0 else node(Kind.F, s, j - 1, stages, count * slices))
+            assert back == (-1 if j % slices == slices - 1 else node(Kind.I, s, j + 1, stages, count * slices))
+            assert weight == -1
 
 
 def test_i_and_b_share_a_node() -> None:

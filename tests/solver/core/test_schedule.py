@@ -17,6 +17,10 @@ def test_messages() -> None:
         InputError, match=r"rank 1, position 0: 2F0 is out of range; stages are 0..1, micro-batches 0..0"
     ):
         Schedule(placement, (1,), ((), (Op(2, Kind.F, 0),)))
+    with pytest.raises(InputError, match="slices: 0 is below 1"):
+        Schedule(placement, (1,), ((), ()), 0)
+    with pytest.raises(InputError, match="sizes: 2 values, 2 of them different, for micro-batches of 2 slices"):
+        Schedule(placement, (1, 2), ((), ()), 2)
     with pytest.raises(InputError, match="rank 1, position 1: 'x' is not an op"):
         Schedule.parse(placement, (1,), [[], ["1F0", "x"]])
 

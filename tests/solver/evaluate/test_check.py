@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from adaptpipe.solver import InputError, Problem, Schedule, Violation, check, place
+from adaptpipe.solver import InputError, Kind, NoAnswerError, Problem, Schedule, Violation, check, place, simulate
 from tests.strategies import problems, schedules_of
 
 PROBLEM = Problem.from_dict(
@@ -62,6 +65,58 @@ def test_every_kind_of_fault(first: str, second: str, messages: list[str]) -> No
     assert found(first, second) == messages
 
 
+@pytest.mark.parametrize(
+    ("row", "messages"),
+    [
+        ("0F0 0F1 0B1 0B0 0F2 0F3 0I3 0I2 0W2 0W3", []),
+        ("0F2 0F0 0F3 0F1 0B3 0B1 0B0 0B2", []),
+        (
+            "0F1 0F0 0B1 0B0 0F2 0F3 0B3 0B2",
+            [
+                "rank 0, position 0: 0F1 is before 0F0, at position 1; the 2 slices of a micro-batch run first to last "
+                "in the forward"
+            ],
+        ),
+        (
+            "0F0 0F1 0B1 0B0 0F2 0I2 0F3 0B3 0W2",
+            [
+                "rank 0, position 5: 0I2 is before 0B3, at position 7; the 2 slices of a micro-batch run last to first "
+                "in the backward"
+            ],
+        ),
+        ("0F0 0F1 0B0 0F2 0F3 0B3 0B2", ["rank 0: 0B1, or 0I1 and 0W1, is missing"]),
+    ],
+)
+def test_slices_take_turns(row: str, messages: list[str]) -> None:
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 1},
+            "batch": {"samples": 2, "slices": 2},
+            "costs": {"forward": 3, "backward_input": 4, "weight_units": [1, 1, 1]},
+        }
+    )
+    schedule = Schedule.parse(problem.placement, problem.default_sizes(), [row.split()], 2)
+    assert [violation.message for violation in check(problem, schedule)] == messages
+    if messages:
+        with pytest.raises(NoAnswerError, match=re.escape(messages[0])):
+            simulate(problem, schedule)
+
+
+@given(st.data())
+def test_a_slice_before_its_turn_is_found(data: st.DataObject) -> None:
+    problem = data.draw(problems(slices=True, limited=False))
+    schedule = data.draw(schedules_of(problem))
+    assert check(problem, schedule) == ()
+    rank = data.draw(st.sampled_from([r for r, row in enumerate(schedule.ops) if row]))
+    forwards = [at for at, op in enumerate(schedule.ops[rank]) if op.kind is Kind.F]
+    row, at = list(schedule.ops[rank]), data.draw(st.sampled_from(forwards))
+    slices, j = problem.slice_count, row[at].microbatch
+    other = row.index(replace(row[at], microbatch=j - 1 if j % slices else j + 1))
+    row[at], row[other] = row[other], row[at]
+    swapped = replace(schedule, ops=(*schedule.ops[:rank], tuple(row), *schedule.ops[rank + 1 :]))
+    assert any("in the forward" in violation.message for violation in check(problem, swapped))
+
+
 def test_memory_names_the_first_op_over_the_limit() -> None:
     message = "rank 1, position 0: 1F0 brings the memory to 4 MB, above the limit of 3 MB"
     assert found("0F0 0B0", "1F0 1B0", PROBLEM) == [message]
@@ -82,6 +137,8 @@ def test_static_memory_above_the_limit() -> None:
 def test_another_shape_is_refused() -> None:
     with pytest.raises(InputError, match="the schedule is for 3 stages on 3 ranks"):
         check(FREE, Schedule(place("linear", 3), (1,), ((), (), ())))
+    with pytest.raises(InputError, match="the schedule cuts a micro-batch into 2 slices, and the problem into 1"):
+        check(FREE, Schedule(FREE.placement, (1, 1), ((), ()), 2))
 
 
 @given(st.data())

@@ -66,7 +66,7 @@ def test_the_published_example() -> None:
     assert problem.links.latency[0][1] == 601
 
 
-@given(problems())
+@given(problems() | problems(slices=True))
 def test_round_trip_through_the_spec(problem: Problem) -> None:
     again = problem_from_spec(msgspec.convert(msgspec.to_builtins(problem_to_spec(problem)), ProblemSpec))
     # A unit in which a number is not whole gives way to bytes.
@@ -125,6 +125,23 @@ def changed(*path: Any, to: Any) -> Data:
         (changed("batch", "microbatch_sizes", to=[2, 1]), r"batch.microbatch_sizes: \[2, 1\] must be distinct sizes"),
         (changed("batch", "microbatch_sizes", to=[3]), "batch.samples: 4 is no sum of the sizes"),
         (changed("batch", "microbatch_sizes", to=[1, 2]), r"costs.forward\[0\]: a plain number while 2 micro-batch"),
+        (changed("batch", "slices", to=0), "batch.slices: expected"),
+        (changed("batch", "slices", to=2000), "batch.slices: expected `int` <= 1024"),
+        (changed("batch", "slices", to={}), "batch.slices: neither tokens nor work; write the number of slices"),
+        (changed("batch", "slices", to={"work": [1]}), "batch.slices: 1 slices, and there are from 2 to 1024"),
+        (changed("batch", "slices", to={"work": [1, 0]}), r"batch.slices.work\[1\]: expected `int` >= 1"),
+        (
+            changed("batch", "slices", to={"tokens": [1, 2], "work": [1, 2, 3]}),
+            "batch.slices.work: 3 values for 2 slices; give one for each",
+        ),
+        (
+            changed("batch", to={"samples": 4, "microbatch_sizes": [1, 2], "slices": 2}),
+            "batch.slices: given while 2 micro-batch sizes are allowed",
+        ),
+        (
+            changed("pipeline", "placement", to="bidirectional") | {"batch": {"samples": 4, "slices": 2}},
+            "batch.slices: given while stages have replicas in two directions",
+        ),
         (changed("unit", to="min"), "unit: 'min' is none of ns, us, ms, s"),
         (changed("costs", "forward", to=1.5), "costs.forward: expected `int | array | object`, got `float`; durations"),
         (changed("costs", "forward", to=-1), "costs.forward: expected `int` >= 0"),

@@ -33,7 +33,7 @@ def test_the_documentations_schedule_loads(tmp_path: Path) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_round_trip(tmp_path: Path, data: st.DataObject) -> None:
-    problem = data.draw(problems())
+    problem = data.draw(problems() | problems(slices=True))
     schedule = data.draw(schedules_of(problem))
     schedule.save(tmp_path / "s.json", "name")
     again = Schedule.load(tmp_path / "s.json")
@@ -53,6 +53,9 @@ def test_the_fingerprint_is_of_the_shape() -> None:
     print_ = Problem.from_dict(data).fingerprint
     assert Problem.from_dict(data | {"unit": "ms", "costs": {**data["costs"], "forward": 9}}).fingerprint == print_
     assert Problem.from_dict(data | {"batch": {"samples": 3}}).fingerprint != print_
+    assert Problem.from_dict(data | {"batch": {"samples": 2, "slices": 1}}).fingerprint == print_
+    sliced = {Problem.from_dict(data | {"batch": {"samples": 2, "slices": k}}).fingerprint for k in (2, 3)}
+    assert len(sliced | {print_}) == 3
     assert Problem.from_dict(data | {"pipeline": {"ranks": 2, "placement": [1, 0]}}).fingerprint != print_
     assert (
         Problem.from_dict(data | {"pipeline": {"ranks": 2, "placement": "loop", "stages_per_rank": 2}}).fingerprint
@@ -80,6 +83,9 @@ def saved(tmp_path: Path, **other: Any) -> Path:
         ({"ranks": 0}, "ranks: 0 is below 1"),
         ({"sizes": [1, 0]}, r"sizes\[1\]: 0 is below 1"),
         ({"sizes": []}, "sizes: the list is empty"),
+        ({"slices": 0}, "slices: expected `int` >= 1"),
+        ({"slices": 2}, "fingerprint: '.*' does not belong to this placement and these sizes"),
+        ({"slices": 3}, "sizes: 2 values, 1 of them different, for micro-batches of 3 slices"),
         ({"ops": []}, "ops: 0 lists for 2 ranks"),
         ({"ops": [["0F0", "0X0"], []]}, "rank 0, position 1: '0X0' is not an op"),
         ({"ops": [["0F0[0:1]"], []]}, r"rank 0, position 0: '0F0\[0:1\]': only a W is cut into units; write 0F0"),

@@ -161,6 +161,16 @@ def test_a_stage_with_two_replicas_is_not_exported(tmp_path: Path) -> None:
         export_csv(problem, Schedule.parse(problem.placement, (1, 1), rows), tmp_path / "s.csv")
 
 
+def test_slices_are_neither_exported_nor_imported(tmp_path: Path) -> None:
+    problem = problem_of(batch={"samples": 1, "slices": 2})
+    rows = [["0F0", "0F1", "0B1", "0B0"], ["1F0", "1F1", "1B1", "1B0"]]
+    with pytest.raises(NoAnswerError, match="micro-batches are cut into 2 slices along their sequence, and PyTorch"):
+        export_csv(problem, Schedule.parse(problem.placement, (1, 1), rows, 2), tmp_path / "s.csv")
+    export_csv(problem_of(), Schedule.parse(problem.placement, (1, 1), rows), tmp_path / "s.csv")
+    with pytest.raises(InputError, match="the schedule cuts a micro-batch into 1 slices, and the problem into 2"):
+        import_csv(tmp_path / "s.csv", problem)
+
+
 def test_a_range_of_all_units_is_a_whole_weight_gradient(tmp_path: Path) -> None:
     rows = [["0F0", "0F1", "0I0", "0W0[0:2]", "0B1"], SPLIT[1]]
     exported = export_csv(problem_of(units=2), Schedule.parse(place("linear", 2), (1, 1), rows), tmp_path / "s.csv")
