@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Objective, Problem, Schedule, check, simulate, solve
 from adaptpipe.solver.bounds import lower_bound
+from adaptpipe.solver.heuristics import LITERATURE
 from adaptpipe.solver.methods import METHODS
 from tests.strategies import problems
 
@@ -37,3 +38,17 @@ def test_valid_within_limits_not_below_the_bound_and_kept_by_its_file(
     again = Schedule.load(path)
     assert again == schedule
     assert simulate(problem, again).value(objective) == result.value
+
+
+@given(problem=problems(max_ranks=4, max_samples=6), objective=st.sampled_from(get_args(Objective)))
+@settings(max_examples=30)
+def test_auto_is_never_worse_than_a_schedule_of_the_literature(problem: Problem, objective: Objective) -> None:
+    found = solve(problem, objective=objective, time_limit=0.3, workers=1)
+    for method in LITERATURE:
+        try:
+            rival = solve(problem, method.name, objective=objective)
+        except InputError:
+            continue  # it does not exist for this placement
+        if rival.value is not None:
+            assert found.value is not None
+            assert found.value <= rival.value, method.name
