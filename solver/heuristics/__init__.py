@@ -4,18 +4,35 @@ The functions ignore memory limits: `check` tells whether a schedule keeps them.
 """
 
 from ..core.method import Method
+from .bidirectional import CHIMERA, DUALPIPE, DUALPIPE_V, chimera, dualpipe, dualpipe_v
 from .costed_zb_v import costed_zb_v
 from .gpipe import GPIPE, gpipe
 from .one_f_one_b import INTERLEAVED, ONE_F_ONE_B, ONE_F_ONE_B_SPLIT, interleaved, one_f_one_b, one_f_one_b_split
 from .zb_automatic import ZB_1P, ZB_2P, zb_1p, zb_2p
 from .zero_bubble import ZB_H1, ZB_H2, ZB_V, zb_h1, zb_h2, zb_v
 
-LITERATURE: tuple[Method, ...] = (GPIPE, ONE_F_ONE_B, ONE_F_ONE_B_SPLIT, INTERLEAVED, ZB_H1, ZB_H2, ZB_1P, ZB_2P, ZB_V)
+LITERATURE: tuple[Method, ...] = (
+    GPIPE,
+    ONE_F_ONE_B,
+    ONE_F_ONE_B_SPLIT,
+    INTERLEAVED,
+    CHIMERA,
+    DUALPIPE,
+    DUALPIPE_V,
+    ZB_H1,
+    ZB_H2,
+    ZB_1P,
+    ZB_2P,
+    ZB_V,
+)
 """The schedules of the literature, in the order in which tables list them."""
 
 __all__ = [
     "LITERATURE",
+    "chimera",
     "costed_zb_v",
+    "dualpipe",
+    "dualpipe_v",
     "gpipe",
     "interleaved",
     "one_f_one_b",

@@ -39,6 +39,28 @@ def assemble(problem: Problem, sizes: tuple[int, ...] | None, row: Callable[[int
     return Schedule(problem.placement, used, rows, problem.slice_count)
 
 
+def paced(problem: Problem, sizes: tuple[int, ...] | None, together: int) -> Schedule:
+    """Schedule that runs a direction's micro-batches in groups, each in the order of a clock on which every op takes 1.
+
+    With S stages, micro-batch i of the direction, the k-th of group g, has its F of stage s at 2(Sg + k) + s and its B
+    at 2(Sg + k) + 2S - 1 - s, so that groups follow each other without a pause.
+    """
+    used = problem.default_sizes() if sizes is None else sizes
+    placement, count, stages = problem.placement, len(used), problem.stages
+    rows: list[list[tuple[int, Op]]] = [[] for _ in range(placement.ranks)]
+    begun = [0] * placement.directions
+    for j in range(count):
+        direction = placement.direction_of(j, count)
+        group, place_in_it = divmod(begun[direction], together)
+        begun[direction] += 1
+        start = 2 * (stages * group + place_in_it)
+        for s, rank in enumerate(placement.stages[direction]):
+            rows[rank].append((start + s, Op(s, Kind.F, j)))
+            rows[rank].append((start + 2 * stages - 1 - s, Op(s, Kind.B, j)))
+    ops = tuple(tuple(op for _, op in sorted(row, key=lambda timed: timed[0])) for row in rows)
+    return Schedule(placement, used, ops, problem.slice_count)
+
+
 def require_family(problem: Problem, method: str, family: str, stages_per_rank: int = 1) -> None:
     """Refuse a problem whose stages do not lie as the method needs them.
 
