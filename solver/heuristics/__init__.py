@@ -6,8 +6,16 @@ The functions ignore memory limits: `check` tells whether a schedule keeps them.
 from ..core.method import Method
 from .bidirectional import CHIMERA, DUALPIPE, DUALPIPE_V, chimera, dualpipe, dualpipe_v
 from .costed_zb_v import costed_zb_v
-from .gpipe import GPIPE, gpipe
-from .one_f_one_b import INTERLEAVED, ONE_F_ONE_B, ONE_F_ONE_B_SPLIT, interleaved, one_f_one_b, one_f_one_b_split
+from .gpipe import GPIPE, LOOPED_BFS, gpipe, looped_bfs
+from .interleaved import INTERLEAVED, INTERLEAVED_WIDE, interleaved, interleaved_wide
+from .one_f_one_b import (
+    EAGER_ONE_F_ONE_B,
+    ONE_F_ONE_B,
+    ONE_F_ONE_B_SPLIT,
+    eager_one_f_one_b,
+    one_f_one_b,
+    one_f_one_b_split,
+)
 from .zb_automatic import ZB_1P, ZB_2P, zb_1p, zb_2p
 from .zero_bubble import ZB_H1, ZB_H2, ZB_V, zb_h1, zb_h2, zb_v
 
@@ -15,7 +23,10 @@ LITERATURE: tuple[Method, ...] = (
     GPIPE,
     ONE_F_ONE_B,
     ONE_F_ONE_B_SPLIT,
+    EAGER_ONE_F_ONE_B,
     INTERLEAVED,
+    INTERLEAVED_WIDE,
+    LOOPED_BFS,
     CHIMERA,
     DUALPIPE,
     DUALPIPE_V,
@@ -33,8 +44,11 @@ __all__ = [
     "costed_zb_v",
     "dualpipe",
     "dualpipe_v",
+    "eager_one_f_one_b",
     "gpipe",
     "interleaved",
+    "interleaved_wide",
+    "looped_bfs",
     "one_f_one_b",
     "one_f_one_b_split",
     "zb_1p",

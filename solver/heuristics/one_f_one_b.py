@@ -1,4 +1,4 @@
-"""1F1B, with fused or split backward, and its interleaved form."""
+"""1F1B with fused or split backward, and with more forwards ahead."""
 
 from __future__ import annotations
 
@@ -47,10 +47,43 @@ def one_f_one_b_split(problem: Problem, sizes: tuple[int, ...] | None = None) ->
     return _alternate(problem, sizes, (Kind.I, Kind.W))
 
 
-def _alternate(problem: Problem, sizes: tuple[int, ...] | None, backward: tuple[Kind, ...]) -> Schedule:
+def eager_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
+    """Eager 1F1B (Zhuang et al., arXiv 2211.05322, section 4; DAPPLE's policy PB: Fan et al., arXiv 2007.01045).
+
+    Rank r starts with 2(p - 1 - r) forwards, twice 1F1B's, then alternates F and B, both fused as there. So a message
+    has the time of an F and a B to arrive before it is needed. Exists on linear placements for every m.
+
+    Equal stages and free messages: the bubble is 1F1B's, (p - 1)(F + B), and rank r holds min(m, 2(p - r) - 1)
+    activations. With messages of c ticks, 2c <= F + B, the makespan is (m + p - 1)(F + B) + 2(p - 1)c, whatever m is,
+    where 1F1B's is (m + p - 1)(F + B) + (2(p - 1)(m / p + 1) - 2)c if p divides m.
+
+    Raises
+    ------
+    InputError
+        When the placement is not linear.
+
+    Notes
+    -----
+    Alpa's `1f1b_overlap_friendly`, in alpa/pipeline_parallel/schedules.py of alpa-projects/alpa. DAPPLE's policy PA is
+    1F1B.
+
+    Examples
+    --------
+    >>> problem = Problem.from_dict({"pipeline": {"ranks": 2}, "batch": {"samples": 4}, "costs":
+    ...     {"forward": 1, "backward_input": 1, "backward_weight": 1}})
+    >>> [" ".join(map(str, row)) for row in eager_one_f_one_b(problem).ops]
+    ['0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3', '1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3']
+    """
+    require_family(problem, "Eager1F1B", "linear")
+    return _alternate(problem, sizes, (Kind.B,), 2)
+
+
+def _alternate(
+    problem: Problem, sizes: tuple[int, ...] | None, backward: tuple[Kind, ...], factor: int = 1
+) -> Schedule:
     def row(rank: int, microbatches: int) -> list[Op]:
         made = Row()
-        for _ in range(min(problem.ranks - 1 - rank, microbatches)):
+        for _ in range(min(factor * (problem.ranks - 1 - rank), microbatches)):
             made.add(rank, Kind.F)
         for _ in range(microbatches):
             if made.count(rank, Kind.F) < microbatches:
@@ -61,63 +94,9 @@ def _alternate(problem: Problem, sizes: tuple[int, ...] | None, backward: tuple[
     return assemble(problem, sizes, row)
 
 
-def interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """Interleaved 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2), with fused backwards, on loop placements.
-
-    Micro-batches go round in groups: a rank runs a group through its first stage, then through its second, and so on.
-    The m micro-batches make max(1, m // p) near-equal groups, the larger ones first, so every m is legal; where p
-    divides m they are groups of p, as in the paper. With largest group n, rank r starts with (v - 1) n + 2(p - 1 - r)
-    forwards. With v = 1 this is 1F1B.
-
-    Equal stages (F and B of one), free messages and m >= p: the bubble is (p - 1)(F + B), that is 1F1B's of the same
-    model divided by v. Rank 0 holds min(m v, (v - 1) n + 2p - 1) activations for v > 1.
-
-    Raises
-    ------
-    InputError
-        When the placement is not a loop.
-
-    Notes
-    -----
-    A group of fewer than p micro-batches in mid-flow can make two ranks wait for each other: rank 0 would need the
-    group's second forward before rank p - 1 has left its previous backwards. So there is none beside larger ones.
-
-    Examples
-    --------
-    >>> problem = Problem.from_dict({"pipeline": {"ranks": 2, "placement": "loop", "stages_per_rank": 2}, "batch":
-    ...     {"samples": 2}, "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1}})
-    >>> [" ".join(map(str, row)) for row in interleaved(problem).ops]
-    ['0F0 0F1 2F0 2F1 2B0 2B1 0B0 0B1', '1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1']
-    """
-    ranks = problem.ranks
-    rounds, rest = divmod(problem.stages, ranks)
-    require_family(problem, "Interleaved1F1B", "loop", rounds if not rest else 1)
-    if rounds == 1:
-        return _alternate(problem, sizes, (Kind.B,))
-
-    def row(rank: int, microbatches: int) -> list[Op]:
-        count = max(1, microbatches // ranks)
-        base, larger = divmod(microbatches, count)
-        groups = [base + (g < larger) for g in range(count)]
-        stages = range(rank, problem.stages, ranks)
-        forward = [stage for size in groups for stage in stages for _ in range(size)]
-        backward = [stage for size in groups for stage in reversed(stages) for _ in range(size)]
-        ahead = min((rounds - 1) * groups[0] + 2 * (ranks - 1 - rank), len(forward))
-        made = Row()
-        for stage in forward[:ahead]:
-            made.add(stage, Kind.F)
-        for position, stage in enumerate(backward):
-            if ahead + position < len(forward):
-                made.add(forward[ahead + position], Kind.F)
-            made.add(stage, Kind.B)
-        return made.ops
-
-    return assemble(problem, sizes, row)
-
-
 ONE_F_ONE_B = Method(
     "1F1B",
-    ("OneFOneB", "Schedule1F1B", "PipeDream-Flush", "DAPPLE"),
+    ("OneFOneB", "Schedule1F1B", "PipeDream-Flush", "DAPPLE", "DAPPLE-PA"),
     "one forward, one fused backward",
     one_f_one_b,
     placement="linear",
@@ -139,14 +118,14 @@ ONE_F_ONE_B_SPLIT = Method(
     source="1F1B, with the split of Qi et al., arXiv 2401.10241, section 2",
 )
 
-INTERLEAVED = Method(
-    "Interleaved1F1B",
-    ("ScheduleInterleaved1F1B", "1F1B-I", "Interleaved"),
-    "1F1B over several stages per rank",
-    interleaved,
-    placement="loop",
-    shapes="every p, v and m; m >= p for the formulas",
-    bubble="(p - 1)(F + B), a stage being 1/v of a rank's layers",
-    memory="min(m v, (v - 1) p + 2p - 1) where p divides m",
-    source="Narayanan et al., arXiv 2104.04473, section 2.2",
+EAGER_ONE_F_ONE_B = Method(
+    "Eager1F1B",
+    ("Eager-1F1B", "DAPPLE-PB", "1F1B-overlap-friendly", "1f1b_overlap_friendly"),
+    "1F1B with twice the forwards ahead, which hides messages",
+    eager_one_f_one_b,
+    placement="linear",
+    shapes="every p and m",
+    bubble="(p - 1)(F + B), and with messages of c at most (F + B) / 2 only 2(p - 1)c more",
+    memory="min(m, 2p - 1)",
+    source="Zhuang et al., arXiv 2211.05322, section 4; DAPPLE's policy PB: Fan et al., arXiv 2007.01045",
 )

@@ -126,7 +126,7 @@ def test_zb_v_formula(ranks: int, microbatches: int) -> None:
         assert timeline.peak_memory == (2 * ranks,) * ranks
 
 
-@pytest.mark.parametrize("stages_per_rank", [2, 3])
+@pytest.mark.parametrize("stages_per_rank", [2, 3, 4])
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 def test_interleaved_formula(ranks: int, microbatches: int, stages_per_rank: int) -> None:
     at = problem(ranks, microbatches, "loop", stages_per_rank)

@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, place
 from adaptpipe.solver.core.method import Heuristic
-from adaptpipe.solver.heuristics import dualpipe_v, gpipe, one_f_one_b
+from adaptpipe.solver.heuristics import dualpipe_v, gpipe, looped_bfs, one_f_one_b
 from adaptpipe.solver.pytorch import import_csv
 from adaptpipe.solver.pytorch.lowering import lower
 from tests.theirs import LINEAR, LOOP, V, dump, theirs
@@ -70,7 +70,9 @@ def test_pairs_that_overlap_are_two_ops(tmp_path: Path) -> None:
     assert sum(map(len, found.schedule.ops)) > pairs
 
 
-@pytest.mark.parametrize(("name", "family", "ours"), [("DualPipeV", "v", dualpipe_v)])
+@pytest.mark.parametrize(
+    ("name", "family", "ours"), [("DualPipeV", "v", dualpipe_v), ("LoopedBFS", "loop", looped_bfs)]
+)
 def test_their_schedules_of_two_stages_are_ours(name: str, family: str, ours: Heuristic, tmp_path: Path) -> None:
     for ranks in (1, 2, 3, 4, 5):
         for count in (2 * ranks, 2 * ranks + 1, 4 * ranks):
