@@ -51,10 +51,6 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
     InputError
         When the methods, the batch, the model's keys, the split or the text do not fit.
     """
-    if spec.place().directions > 1:
-        raise InputError(
-            f"placement = {spec.placement!r}: a stage with replicas cannot be trained yet; use linear, loop, v or wave"
-        )
     Granularity.parse(spec.granularity)
     Noise.parse(spec.noise).require_ranks(spec.ranks)
     check_methods(spec, bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes))

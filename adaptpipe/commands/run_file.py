@@ -54,7 +54,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Units that a stage's weight gradient is measured in, and may be cut into.
     baseline
         The schedule to compare with: a method, or a file that ends in .json or .csv (PyTorch's); "" is the usual one
-        of the placement: 1F1B (linear), Interleaved1F1B (loop), ZB-V (v), else GPipe.
+        of the placement: 1F1B (linear), Interleaved1F1B (loop), ZB-V (v), Chimera (bidirectional), else GPipe.
     memory_limit
         For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes.
     profile_sizes
@@ -156,7 +156,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def baseline_name(self) -> str:
         """The baseline's method."""
-        usual = {"linear": "1F1B", "loop": "Interleaved1F1B", "v": "ZB-V"}
+        usual = {"linear": "1F1B", "loop": "Interleaved1F1B", "v": "ZB-V", "bidirectional": "Chimera"}
         family = self.placement if isinstance(self.placement, str) else self.place().name
         return self.baseline or usual.get(family, "GPipe")
 

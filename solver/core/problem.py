@@ -300,8 +300,11 @@ class Problem:
         return self.placement.fingerprint(self.samples, self.slice_count)
 
     def static_bytes(self, rank: int) -> int:
-        """Bytes that a rank holds before its first op: static bytes of its stages and replicas, and the reserve."""
-        held = sum(self.memory.static[stage] for _, stage in self.placement.held[rank])
+        """Bytes that a rank holds before its first op: static bytes of its stages, and the reserve.
+
+        A stage that both directions have on this rank is one copy.
+        """
+        held = sum(self.memory.static[stage] for stage in {stage for _, stage in self.placement.held[rank]})
         return held + self.memory.reserve[rank]
 
     def instance(self, sizes: tuple[int, ...]) -> Instance:

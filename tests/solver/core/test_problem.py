@@ -71,6 +71,15 @@ def test_static_counts_every_stage_replica_and_the_reserve() -> None:
     assert [problem.static_bytes(rank) for rank in range(2)] == [111, 211]
 
 
+def test_one_copy_where_both_directions_have_a_stage_on_one_rank() -> None:
+    data = DATA | {
+        "pipeline": {"ranks": 3, "placement": "bidirectional"},
+        "memory": {"static": [100, 10, 1]},
+    }
+    problem = Problem.from_dict(data)
+    assert [problem.static_bytes(rank) for rank in range(3)] == [101, 10, 101]
+
+
 @given(st.data())
 def test_instance_prices(data: st.DataObject) -> None:
     problem = data.draw(problems())
