@@ -4,7 +4,11 @@ The block is that of GPT-2 (Radford et al., 2019, section 2.3): pre-norm, learne
 standard deviation 0.02, divided by sqrt(2 × layers) where a branch joins the residual stream. Every matrix is an
 `nn.Linear` of its own, so that each weight gradient is a unit that can wait.
 
-Shapes: S samples, T bytes, D width, H heads of E = D / H, V vocabulary.
+A sequence may be given whole or slice by slice: attention keeps the keys and values of the slices before, and the
+embedding the number of their positions.
+
+Shapes: S samples, T bytes of a slice or of a whole sequence, A of a slice and all before it, D width, H heads of
+E = D / H, V vocabulary.
 """
 
 from __future__ import annotations
@@ -14,16 +18,17 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right
 
 from adaptpipe.solver import InputError
 
 from .config import GPTConfig
-from .layer import Layer, reset_linear
+from .layer import Past, SequenceLayer, reset_linear
 
 _STD = 0.02
 
 
-class Embedding(Layer):
+class Embedding(SequenceLayer):
     """Tokens int64 [S, T] to hidden state [S, T, D]: the token's vector plus the position's."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -36,18 +41,19 @@ class Embedding(Layer):
         nn.init.normal_(self.tokens.weight, std=_STD, generator=generator)
         nn.init.normal_(self.positions, std=_STD, generator=generator)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Embed tokens of at most `sequence` positions."""
-        length, longest = x.shape[1], self.positions.shape[0]
-        if length > longest:
+    def forward_slice(self, x: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Embed tokens; with those of the slices before there are at most `sequence` positions."""
+        (begin,) = past or (0,)
+        end, longest = begin + x.shape[1], self.positions.shape[0]
+        if end > longest:
             raise InputError(
-                f"input of {length} bytes: the model has {longest} positions; cut it, or build with sequence = {length}"
+                f"input of {end} bytes: the model has {longest} positions; cut it, or build with sequence = {end}"
             )
         hidden: Tensor = self.tokens(x)
-        return hidden + self.positions[:length]
+        return hidden + self.positions[begin:end], (end,)
 
 
-class Block(Layer):
+class Block(SequenceLayer):
     """Hidden state to hidden state [S, T, D]: causal self-attention, then an MLP, each added to its input.
 
     Parameters
@@ -86,23 +92,32 @@ class Block(Layer):
             reset_linear(self.fc1, _STD, generator)
             reset_linear(self.fc2, residual_std, generator)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward_slice(self, x: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Attend and transform."""
+        present: Past = ()
         if self._has_attention:
-            x = x + self._attention(self.norm1(x))
+            mixed, present = self._attention(self.norm1(x), past)
+            x = x + mixed
         if self._has_mlp:
             x = x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
-        return x
+        return x, present
 
-    def _attention(self, x_STD: Tensor) -> Tensor:
+    def _attention(self, x_STD: Tensor, past: Past) -> tuple[Tensor, Past]:
         qkv_ST3HE: Tensor = self.qkv(x_STD).unflatten(-1, (3, self.heads, -1))
-        q_SHTE, k_SHTE, v_SHTE = qkv_ST3HE.permute(2, 0, 3, 1, 4)
-        mixed_SHTE = F.scaled_dot_product_attention(q_SHTE, k_SHTE, v_SHTE, is_causal=True)
+        q_SHTE, k_SHAE, v_SHAE = qkv_ST3HE.permute(2, 0, 3, 1, 4)
+        if past:
+            k_before, v_before = past
+            k_SHAE, v_SHAE = torch.cat((k_before, k_SHAE), 2), torch.cat((v_before, v_SHAE), 2)
+            # Not is_causal, which would let the first byte of the slice see the first one of all, and no other.
+            mask = causal_lower_right(q_SHTE.shape[2], k_SHAE.shape[2])
+            mixed_SHTE = F.scaled_dot_product_attention(q_SHTE, k_SHAE, v_SHAE, attn_mask=mask)
+        else:
+            mixed_SHTE = F.scaled_dot_product_attention(q_SHTE, k_SHAE, v_SHAE, is_causal=True)
         mixed: Tensor = self.proj(mixed_SHTE.transpose(1, 2).flatten(2))
-        return mixed
+        return mixed, (k_SHAE, v_SHAE)
 
 
-class Head(Layer):
+class Head(SequenceLayer):
     """Hidden state [S, T, D] to logits [S, T, V], after the final norm."""
 
     def __init__(self, config: GPTConfig) -> None:
@@ -115,7 +130,6 @@ class Head(Layer):
         self.norm.reset_parameters()
         reset_linear(self.logits, _STD, generator)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward_slice(self, x: Tensor, past: Past) -> tuple[Tensor, Past]:
         """Score every token at every position."""
-        logits: Tensor = self.logits(self.norm(x))
-        return logits
+        return self.logits(self.norm(x)), ()

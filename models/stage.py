@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from adaptpipe.solver import InputError
 
 from .config import ModelConfig, Tie
-from .layer import Layer, generator_for
+from .layer import Layer, Past, SequenceLayer, generator_for
 
 _ADAM_MOMENTS = 2
 _ADAM_STEP_BYTES = 4  # torch keeps a float32 step count with every parameter
@@ -37,6 +37,37 @@ class Stage(nn.Module):
         for layer in self.layers.values():
             x = layer(x)
         return x
+
+
+class SequenceStage(Stage):
+    """A stage of layers that all can be given a sequence slice by slice."""
+
+    def forward_slice(self, x: Tensor, past: Past) -> tuple[Tensor, Past]:
+        """Apply every layer to the next slice of a sequence.
+
+        Parameters
+        ----------
+        x
+            The slice: of the second dimension, the first one being the samples'.
+        past
+            What this gave beside the output of the slice before; () for the first slice.
+
+        Examples
+        --------
+        >>> from adaptpipe.models import GPTConfig
+        >>> model = build_full(GPTConfig(layers=2, width=8, heads=2, sequence=16), seed=0)
+        >>> text = torch.arange(16)[None]
+        >>> head, past = model.forward_slice(text[:, :10], ())
+        >>> tail, past = model.forward_slice(text[:, 10:], past)
+        >>> torch.allclose(torch.cat((head, tail), 1), model(text), atol=1e-6)
+        True
+        """
+        present = []
+        for layer, before in zip(self.layers.values(), past or [()] * len(self.layers), strict=True):
+            assert isinstance(layer, SequenceLayer), "stages of other layers are of the base class"
+            x, after = layer.forward_slice(x, before)
+            present.append(after)
+        return x, tuple(present)
 
 
 def build_stage(config: ModelConfig, seed: int, layers: range) -> nn.Module:
@@ -141,7 +172,9 @@ def static_bytes(module: nn.Module) -> int:
 
 def stack(make_layer: Callable[[int], Layer], seed: int, layers: range, ties: Sequence[Tie] = ()) -> Stage:
     """Build layers, each with a generator of its own, put them one after the other, and tie them."""
-    stage = Stage({index: _build_layer(make_layer, seed, index) for index in layers})
+    built = {index: _build_layer(make_layer, seed, index) for index in layers}
+    sliced = all(isinstance(layer, SequenceLayer) for layer in built.values())
+    stage = SequenceStage(built) if sliced else Stage(built)
     for (first, source), *others in ties:
         for layer, name in others:
             if layer in layers:

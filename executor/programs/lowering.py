@@ -65,7 +65,9 @@ def lower(problem: Problem, schedule: Schedule) -> Program:
     if found:
         raise NoAnswerError(found[0].message)
     rows = _rows(schedule.placement, schedule.sizes, schedule.ops)
-    program = Program(schedule.placement, schedule.sizes, rows, _unit_ticks(problem, schedule.sizes))
+    tokens = (1,) if problem.slices is None else problem.slices.tokens
+    ticks = _unit_ticks(problem, schedule.sizes)
+    program = Program(schedule.placement, schedule.sizes, rows, ticks, tokens=tokens)
     limited = {rank for rank, limit in enumerate(problem.memory.limit) if limit is not None}
     stuck, windows = _run_dry(program, limited)
     if stuck is not None:

@@ -78,6 +78,9 @@ class Program:
         For each route from a rank with a memory limit, and each of an evaluation, how many messages may be on their
         way: a further one waits until the other rank makes room, which it does whatever its ops meet; that is proved
         when the program is made. Other routes have none.
+    tokens
+        Where micro-batches are cut into slices, the tokens of each slice, relative to each other; the slices are
+        numbered through, and stand for micro-batches in all else.
     """
 
     placement: Placement
@@ -85,6 +88,12 @@ class Program:
     rows: tuple[tuple[Instruction, ...], ...]
     unit_ticks: tuple[tuple[tuple[int, ...], ...], ...] = ()
     windows: Mapping[Route, int] = field(default_factory=dict)
+    tokens: tuple[int, ...] = (1,)
+
+    @cached_property
+    def parts(self) -> tuple[int, ...]:
+        """What each micro-batch has of the batch, in samples; each slice, in samples times relative tokens."""
+        return tuple(size * self.tokens[j % len(self.tokens)] for j, size in enumerate(self.sizes))
 
     @cached_property
     def orders(self) -> dict[Route, tuple[int, ...]]:
@@ -113,7 +122,9 @@ class Program:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of everything that ranks must agree on before the first message."""
-        text = "\n".join([str(self.placement.stages), str(self.sizes), *(str(row) for row in self.texts())])
+        text = "\n".join(
+            [str(self.placement.stages), str(self.sizes), str(self.tokens), *(str(row) for row in self.texts())]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def microbatches(self, stage: int, rank: int) -> tuple[int, ...]:

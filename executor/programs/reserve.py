@@ -10,6 +10,7 @@ from math import ceil
 
 from adaptpipe.solver import Kind, Placement, Problem, Schedule
 from adaptpipe.solver.core.problem import price
+from adaptpipe.solver.core.slices import sliced_price
 
 from .lowering import lower
 from .program import Pass, Program, Receive, Run, Send
@@ -76,7 +77,11 @@ def _sizes(problem: Problem, largest: int) -> tuple[int, ...]:
     """Bytes of the message after each stage; 1 where the problem does not say."""
     if not problem.links.message:
         return (1,) * problem.placement.stage_count
-    return tuple(price(cost, largest) for cost in problem.links.message)
+    slices = problem.slices
+    if slices is None:
+        return tuple(price(cost, largest) for cost in problem.links.message)
+    places = range(slices.count)
+    return tuple(max(sliced_price(cost, largest, slices.tokens, i) for i in places) for cost in problem.links.message)
 
 
 def _held(program: Program, sizes: Sequence[int]) -> tuple[int, ...]:

@@ -46,8 +46,8 @@ class Execution:
         The op that runs, or whose message is waited for or sent; None before and after.
     records
         The ops that have run.
-    samples
-        Of the batch.
+    whole
+        What the batch has in sum, in samples; or, where there are slices, in samples times relative tokens.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Execution:
     ) -> None:
         self._steps = program.steps[rank]
         self._windows = program.windows
-        self._sizes = program.sizes
-        self.samples = sum(program.sizes)
+        self._parts = program.parts
+        self.whole = sum(program.parts)
         self._last = program.placement.stage_count - 1
         self._split = program.split
         self._runners = runners
@@ -95,9 +95,9 @@ class Execution:
         return sum((self._losses[j] for j in sorted(self._losses)), torch.zeros(())) if self._losses else None
 
     @property
-    def loss_samples(self) -> int:
-        """Samples of the micro-batches that are in `loss`."""
-        return sum(self._sizes[j] for j in self._losses)
+    def loss_part(self) -> int:
+        """What the micro-batches that are in `loss` have of `whole`."""
+        return sum(self._parts[j] for j in self._losses)
 
     def run(self) -> None:
         """Run every op."""
@@ -181,7 +181,7 @@ class Execution:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last
         inputs = self._inputs[j] if is_batch else self._take(op)
         target = self._targets[j] if is_last else None
-        weight = self._sizes[j] / self.samples
+        weight = self._parts[j] / self.whole
         if torch.is_grad_enabled():
             split = (op.stage, j) in self._split
             made = runner.forward(j, inputs, target=target, weight=weight, split=split, is_batch=is_batch)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from adaptpipe.solver import Kind, Op, Problem
-from adaptpipe.solver.core.problem import price
 from adaptpipe.solver.evaluate.limits import in_unit
 
 from ..channels.ledger import Ledger
@@ -54,12 +53,15 @@ class Account:
         messages: Ledger,
         rule: MemoryRule,
     ) -> None:
-        self._memory, self._sizes, self._rank = problem.memory, sizes, rank
+        self._memory, self._rank = problem.memory, rank
+        self._x = problem.instance(tuple(sizes))
         self._limit = problem.memory.limit[rank] if rule == "enforce" else None
         self._reserve = problem.memory.reserve[rank]
         self._static = problem.static_bytes(rank)
         self._runners, self._messages = runners, messages
-        self._grown: dict[tuple[int, Kind, int], int] = {}  # by stage, kind and size: the most that an op added
+        self._grown: dict[
+            tuple[int, Kind, int], int
+        ] = {}  # by stage, kind and what is alike: the most that an op added
         self._added: dict[tuple[int, Kind, int, Shapes], int] = {}  # the same by the shapes of its inputs, too
         self.peak_bytes = 0
 
@@ -95,7 +97,7 @@ class Account:
             If not.
         """
         if self._limit is not None and op.kind is not Kind.W:
-            added = self._added.get((op.stage, op.kind, self._sizes[op.microbatch], shapes))
+            added = self._added.get((op.stage, op.kind, self._alike(op), shapes))
             if added is not None:
                 self._check(op, self.held(None) + max(0, added), "would hold")
 
@@ -110,23 +112,27 @@ class Account:
         now = self.ops_bytes
         self.peak_bytes = max(self.peak_bytes, now)
         if self._limit is not None and op.kind is not Kind.W:
-            key = (op.stage, op.kind, self._sizes[op.microbatch])
+            key = (op.stage, op.kind, self._alike(op))
             self._grown[key] = max(self._grown.get(key, 0), now - before)
             self._added[*key, shapes] = now - before
             self._check(op, self.held(None), "holds")
 
     def _planned(self, op: Op) -> int:
         """Bytes that the plan lets an op take, or hold while it runs."""
-        size = self._sizes[op.microbatch]
-        activation = price(self._memory.activation[op.stage], size)
+        place = op.stage, op.microbatch
+        activation = int(self._x.activation[place])
         if op.kind is Kind.F:
             return activation
-        return max(0, price(self._memory.retained[op.stage], size) - activation) if op.kind is Kind.I else 0
+        return max(0, int(self._x.retained[place]) - activation) if op.kind is Kind.I else 0
+
+    def _alike(self, op: Op) -> int:
+        """Which micro-batches an op's is like in size, and in its place in a sequence."""
+        return int(self._x.alike[op.microbatch])
 
     def _growth(self, op: Op) -> int:
         """What an op may add, as planned or as seen before."""
         planned = self._planned(op)
-        return max(planned, self._grown.get((op.stage, op.kind, self._sizes[op.microbatch]), planned))
+        return max(planned, self._grown.get((op.stage, op.kind, self._alike(op)), planned))
 
     def _check(self, op: Op, needed: int, verb: str) -> None:
         if self._limit is None or needed <= self._limit:

@@ -22,12 +22,13 @@ from ..gradients.ties import Copy, Tie, check_declared, find_ties
 from ..programs.lowering import forward_only
 from ..programs.program import Program
 from ..waiting import gather, wait_in_time
+from .feed import Feed
 from .hooks import GradientHooks
 from .keywords import check_keywords
 from .memory import MemoryRule
 from .plan import ExecutionMode, Plan
 from .randomness import RandomState
-from .rows import as_inputs, cut, cut_keywords, evaluation_sizes
+from .rows import evaluation_sizes
 from .runner import Loss, StageRunner
 from .session import Session
 from .startup import MAKING, agree, check_replicas, check_stages, check_timeout, device_of, patience
@@ -49,7 +50,8 @@ class Pipeline(Session):
         This rank's stages, by number, those of both directions where there are two: their replicas are treated as
         those of `mesh`, and get sums of gradients. A stage is called with the tensors that the stage before returned,
         and returns a tensor, or a tuple or list of tensors and None. Floating-point ones carry gradients. A stage must
-        not change its inputs in place.
+        not change its inputs in place. Where the schedule has slices, a stage has a method `forward_slice`, or is
+        `token_wise`; see docs/modules.md.
     loss_fn
         Takes the last stage's output, whatever it is, and the target; gives the mean loss over the samples it got.
     mesh
@@ -145,7 +147,8 @@ class Pipeline(Session):
         def take_over() -> None:
             for stage, module in sorted(stages.items()):
                 loss = loss_fn if stage == last else None
-                self._stages[stage] = StageRunner(stage, module, loss, program.unit_ticks[stage], self._random)
+                times, slices = program.unit_ticks[stage], schedule.slices
+                self._stages[stage] = StageRunner(stage, module, loss, times, self._random, slices)
 
         try:
             agree(take_over, lambda nothing: "", *together)
@@ -201,9 +204,10 @@ class Pipeline(Session):
     def step(self, batch: object, target: object, **keywords: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
 
-        The loss is the mean over the batch: micro-batches weigh in by their samples, and the weight is applied to the
-        loss. So gradients that were there before are left as they are, and steps without `zero_grad` add up. A step
-        that fails leaves a part of its own in them, or nothing where parameters are tied or have replicas.
+        The loss is the mean over the batch: micro-batches weigh in by their samples, slices also by their tokens, and
+        the weight is applied to the loss. So gradients that were there before are left as they are, and steps without
+        `zero_grad` add up. A step that fails leaves a part of its own in them, or nothing where parameters are tied or
+        have replicas.
 
         Parameters
         ----------
@@ -224,8 +228,8 @@ class Pipeline(Session):
         Raises
         ------
         InputError
-            If the rows of batch, target or keywords do not fit the schedule's sizes, or no stage takes a keyword, or
-            the pipeline is closed.
+            If the rows of batch, target or keywords do not fit the schedule's sizes, or their sequences its slices, or
+            no stage takes a keyword, or the pipeline is closed.
         RankFailure
             If anything goes wrong on this rank, with stage, op, micro-batch and step.
         PeerFailed
@@ -379,15 +383,7 @@ class Pipeline(Session):
     ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
         """The rows of every micro-batch, where this rank needs them; keywords go to the stages."""
         check_keywords(keywords, self._keywords)
-        given = cut_keywords(keywords, program.sizes)
-        inputs: tuple[Message, ...] = ()
-        targets: tuple[object, ...] = ()
-        if 0 in self._stages:
-            if batch is None:
-                raise InputError(f"batch is None on rank {self._crew.rank}, which holds stage 0 and needs it")
-            inputs = tuple(as_inputs(part) for part in cut("batch", batch, program.sizes))
-        if program.placement.stage_count - 1 in self._stages:
-            targets = cut("target", target, program.sizes)
+        feed = Feed.of(program, self._crew.rank, self._stages, batch, target, keywords)
         for runner in self._stages.values():
-            runner.expect(given)
-        return inputs, targets
+            runner.expect(feed.keywords)
+        return feed.inputs, feed.targets

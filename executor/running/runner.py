@@ -17,6 +17,7 @@ from ..channels.message import Message, as_message
 from ..weights import WeightQueue, install
 from ..weights.activations import Storages, count_saved
 from ..weights.recomputation import Recomputation, can_be_counted
+from .carried import Carried
 from .keywords import chosen, keywords_of
 from .randomness import RandomState
 from .rows import tensors_of
@@ -77,6 +78,13 @@ class StageRunner:
         For each micro-batch, what each unit of its weight gradient takes, in any one measure. Left out: there is one.
     random
         Where forwards that train get their random states from. None: they are left alone.
+    slices
+        Of each sequence, in training; where there are several, they are numbered through, and stand for micro-batches.
+
+    Raises
+    ------
+    InputError
+        If there are slices, and the stage does not say how it takes them.
 
     Attributes
     ----------
@@ -94,9 +102,12 @@ class StageRunner:
         loss_fn: Loss | None,
         unit_times: Sequence[tuple[int, ...]] = (),
         random: RandomState | None = None,
+        slices: int = 1,
     ) -> None:
         self.stage = stage
         self.module = module
+        self._slices = slices
+        self._carried = Carried(stage, module, slices)
         self._loss_fn = loss_fn
         self._unit_times = unit_times
         self._random = random
@@ -158,21 +169,24 @@ class StageRunner:
             The outputs; of the last stage its weighted loss.
         """
         beside = *tensors_of(self._given(microbatch)), *tensors_of(target)
-        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in (*inputs, *beside))
+        past = self._carried.given_to(microbatch)
+        looks = tuple(None if x is None else (x.shape, x.dtype, x.requires_grad) for x in (*inputs, *beside, *past))
         given = [x for x in inputs if is_batch and x is not None] + [*beside]
         self._queue.ignore(given)
         casts = tuple(map(torch.get_autocast_dtype, self._autocasting()))
-        key = (self.module.training, self._trains, split, looks, casts)
+        key = (self.module.training, self._trains, split, looks, casts, microbatch % self._slices)
         storages = None
         if key not in self._known:
-            storages = Storages([*self.module.parameters(), *self.module.buffers(), *given])
+            # What slices before have handed on counts as theirs, whose backward comes later.
+            storages = Storages([*self.module.parameters(), *self.module.buffers(), *given, *past])
         with self._bound(microbatch, split), self._drawing(microbatch), _counting(storages, bool(casts)):
             # Autocast keeps casts of leaves until its context ends, which here is the whole step; views are no leaves.
             seen = tuple(None if x is None else x.view_as(x) for x in inputs) if casts else inputs
-            roots = self.outputs(microbatch, seen, target, weight)
-            del seen
+            output = self._carried.call(microbatch, seen, self._given(microbatch), through_views=bool(casts))
+            roots = self._roots(output, target, weight)
+            del seen, output
         if storages is not None:
-            for x in inputs:
+            for x in (*inputs, *self._carried.given_by(microbatch)):
                 if x is not None:
                     storages.add(x)
             self._known[key] = storages.nbytes()
@@ -189,7 +203,10 @@ class StageRunner:
         InputError
             If the output is not a tensor, or a tuple or list of tensors and None; or if the loss is not a scalar.
         """
-        output = self.module(*inputs, **self._given(microbatch))
+        return self._roots(self.module(*inputs, **self._given(microbatch)), target, weight)
+
+    def _roots(self, output: object, target: object, weight: float) -> Message:
+        """What a stage sends on, or the loss, of what it returned."""
         if self._loss_fn is None:
             return as_message(self.stage, output)
         loss = self._loss_fn(output, target)
@@ -218,6 +235,7 @@ class StageRunner:
         else:
             ends = zip(held.edges, gradients, strict=True)
             pairs = [(edge, gradient) for edge, gradient in ends if edge is not None and gradient is not None]
+        pairs += self._carried.gradients(microbatch)
         if pairs:
             with self._bound(microbatch, split), ExitStack() as stack:
                 for device in self._autocasting():  # a forward in float32 within it would get a backward in bfloat16
@@ -229,6 +247,8 @@ class StageRunner:
         self._bytes.pop(microbatch)
         if split:
             self._bytes[microbatch] = self._queue.held_by(microbatch)
+        if waiting := self._carried.gradient_bytes(microbatch - 1):
+            self._bytes[microbatch - 1] += waiting
         self._settle(microbatch)
         return tuple(None if x is None else x.grad for x in held.inputs)
 
@@ -251,6 +271,7 @@ class StageRunner:
         self._keywords = ()
         self._queue.assert_empty()
         self._queue.clear()
+        self._carried.assert_empty()
         assert not self._held, f"stage {self.stage} holds micro-batches {list(self._held)} after its last op"
 
     def clear(self) -> None:
@@ -258,6 +279,7 @@ class StageRunner:
         self._queue.clear()
         self._keywords = ()
         self._held.clear()
+        self._carried.clear()
         self._bytes.clear()
 
     def close(self) -> None:

@@ -189,7 +189,7 @@ class Session:
         self._transport.flush()
         mine = [0.0, 0.0]
         if execution.loss is not None:
-            mine = [execution.loss.item() * execution.samples, execution.loss_samples]
+            mine = [execution.loss.item() * execution.whole, execution.loss_part]
         sums = torch.tensor(mine, dtype=torch.float64, device=self._meeting_place)
         self._all_reduce(sums)
         loss, samples = sums.tolist()

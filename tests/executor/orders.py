@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from adaptpipe.solver import Kind, Op, Placement, Problem, Schedule
-from adaptpipe.solver.core.precedence import ROW, predecessors
+from adaptpipe.solver.core.precedence import ROW, SLICE_RULES, predecessors
 
 POLICIES = ("gpipe", "1f1b", "zb", "late-w", "random")
 
 
-def problem_for(placement: Placement, sizes: Sequence[int], units: int = 1) -> Problem:
-    """A problem that these sizes fit."""
-    allowed = sorted(set(sizes))
+def problem_for(placement: Placement, sizes: Sequence[int], units: int = 1, tokens: Sequence[int] = (1,)) -> Problem:
+    """A problem that these sizes fit, one for each slice where there are several parts of tokens."""
+    batch: dict[str, object] = {"samples": sum(sizes) // len(tokens), "microbatch_sizes": sorted(set(sizes))}
+    if len(tokens) > 1:
+        batch["slices"] = {"tokens": list(tokens)}
     return Problem.from_dict(
         {
             "pipeline": {"ranks": placement.ranks, "placement": [list(row) for row in placement.stages]},
-            "batch": {"samples": sum(sizes), "microbatch_sizes": allowed},
+            "batch": batch,
             "costs": {
                 "forward": {"fixed": 1, "per_sample": 1},
                 "backward_input": {"fixed": 1, "per_sample": 1},
@@ -27,7 +30,7 @@ def problem_for(placement: Placement, sizes: Sequence[int], units: int = 1) -> P
     )
 
 
-def schedule_for(placement: Placement, sizes: Sequence[int], policy: str, seed: int = 0) -> Schedule:
+def schedule_for(placement: Placement, sizes: Sequence[int], policy: str, seed: int = 0, slices: int = 1) -> Schedule:
     """Let ranks take turns, each running its most wanted op of those that are ready."""
     stages, count = placement.stage_count, len(sizes)
     chance = random.Random(seed)
@@ -43,21 +46,38 @@ def schedule_for(placement: Placement, sizes: Sequence[int], policy: str, seed: 
     done: set[tuple[int, int, int]] = set()
     rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
     wanted = _wanted(policy, chance)
+
+    def is_ready(op: Op) -> bool:
+        row, j = ROW[op.kind], op.microbatch
+        other = j + SLICE_RULES[row]
+        in_turn = other == j or other // slices != j // slices or (row, op.stage, other) in done
+        return in_turn and all((before, s, j) in done for before, s in predecessors(op, stages))
+
     while any(todo):
         ranks = list(range(placement.ranks))
         if policy == "random":
             chance.shuffle(ranks)
         for rank in ranks:
-            ready = [
-                op for op in todo[rank] if all((row, s, op.microbatch) in done for row, s in predecessors(op, stages))
-            ]
+            ready = [op for op in todo[rank] if is_ready(op)]
             if ready:
                 op = min(ready, key=wanted)
                 rows[rank].append(op)
                 todo[rank].remove(op)
                 if op.kind is not Kind.W:
                     done.add((ROW[op.kind], op.stage, op.microbatch))
-    return Schedule(placement, tuple(sizes), tuple(tuple(row) for row in rows))
+    return Schedule(placement, tuple(sizes), tuple(tuple(row) for row in rows), slices)
+
+
+def in_units(schedule: Schedule, units: int) -> Schedule:
+    """The last unit of each W by itself, and first."""
+    parts = (units - 1, units), (0, units - 1)
+    rows = (
+        tuple(
+            each for op in row for each in ([replace(op, units=part) for part in parts] if op.kind is Kind.W else [op])
+        )
+        for row in schedule.ops
+    )
+    return replace(schedule, ops=tuple(rows))
 
 
 def stage_by_stage(placement: Placement, count: int) -> Schedule:
