@@ -16,6 +16,7 @@ from .one_f_one_b import (
     one_f_one_b,
     one_f_one_b_split,
 )
+from .waves import HANAYO, HANAYO_W, hanayo, hanayo_w
 from .zb_automatic import ZB_1P, ZB_2P, zb_1p, zb_2p
 from .zero_bubble import ZB_H1, ZB_H2, ZB_V, zb_h1, zb_h2, zb_v
 
@@ -30,6 +31,8 @@ LITERATURE: tuple[Method, ...] = (
     CHIMERA,
     DUALPIPE,
     DUALPIPE_V,
+    HANAYO,
+    HANAYO_W,
     ZB_H1,
     ZB_H2,
     ZB_1P,
@@ -46,6 +49,8 @@ __all__ = [
     "dualpipe_v",
     "eager_one_f_one_b",
     "gpipe",
+    "hanayo",
+    "hanayo_w",
     "interleaved",
     "interleaved_wide",
     "looped_bfs",
