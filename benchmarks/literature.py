@@ -52,11 +52,10 @@ def handmade(problem: Problem) -> dict[str, Timeline]:
     """Every synchronous schedule of the literature that exists for a problem's placement, without regard to memory."""
     found = {}
     for method in LITERATURE:
-        assert method.build is not None
         try:
-            found[method.name] = simulate(problem, method.build(problem, None))
+            found[method.name] = simulate(problem, method.schedule(problem))
         except InputError:
-            continue  # not on this placement
+            continue  # not on this placement, or not for whole micro-batches
     return found
 
 

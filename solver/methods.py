@@ -9,16 +9,23 @@ from .core.method import Method
 from .heuristics import LITERATURE
 
 
-def _search(name: str, description: str, *aliases: str, shapes: str = "every p, v and m") -> Method:
-    return Method(name, aliases, description, placement="any", shapes=shapes, source="AdaptPipe")
+def _search(
+    name: str, description: str, *aliases: str, shapes: str = "every p, v and m", sliced: bool | None = None
+) -> Method:
+    return Method(name, aliases, description, placement="any", shapes=shapes, source="AdaptPipe", sliced=sliced)
 
 
 METHODS: tuple[Method, ...] = (
     _search("auto", "heuristics and greedy first, then the annealer and CP-SAT where they do not meet the bound"),
     _search("cpsat", "constraint programming: proves optimality, given time", "cp-sat"),
     _search("anneal", "simulated annealing of the ranks' orders, from the best heuristic's", "annealing"),
-    _search("ilp", "integer linear programming: a reference for small problems, with HiGHS", shapes="some 100 ops"),
-    _search("greedy", "event-driven list scheduling over a grid of policies, within the memory limits"),
+    _search(
+        "ilp",
+        "integer linear programming: a reference for small problems, with HiGHS",
+        shapes="some 100 ops",
+        sliced=False,
+    ),
+    _search("greedy", "event-driven list scheduling over a grid of policies, within the memory limits", sliced=False),
     *LITERATURE,
 )
 """Every method, in the order in which tables list them."""

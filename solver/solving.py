@@ -99,8 +99,8 @@ def solve(
     Raises
     ------
     InputError
-        When the method is unknown or does not exist for the problem's placement, or an option is out of range; when
-        `start` is for another shape, or not for the given sizes.
+        When the method is unknown or does not exist for the problem's placement or slices, or an option is out of
+        range; when `start` is for another shape, or not for the given sizes.
     NoAnswerError
         When `start` cannot run.
 
@@ -116,6 +116,7 @@ def solve(
     ('OPTIMAL', 13)
     """
     chosen = find_method(method)
+    chosen.require(problem)
     if objective not in ("makespan", "span"):
         raise InputError(f"objective: {objective!r} is neither makespan nor span")
     if not (time_limit > 0 and math.isfinite(time_limit)):
@@ -215,7 +216,7 @@ def compare(
                 )
             )
         except InputError as error:
-            if method.build is None:
+            if method.build is None and method.suits(problem):
                 raise
             if methods is not None:
                 results.append(_missing(method, objective, str(error)))

@@ -34,7 +34,7 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
         method = find_method(name)
         if method.build is not None:
             try:
-                method.build(bare, None)
+                method.schedule(bare)
             except InputError:
                 raise InputError(
                     f"{key} = {name!r}: does not exist with placement = {spec.placement!r} on {spec.ranks} ranks; "

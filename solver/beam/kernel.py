@@ -16,7 +16,7 @@ from numba import njit
 from ..core.schedule import Array
 from .way import Floats, Links, Way
 
-# Compiled with way.py a129800b
+# Compiled with way.py a4412d51
 
 Counts = npt.NDArray[np.int16]
 

@@ -64,12 +64,13 @@ class Way(NamedTuple):
 def way_of(instance: Instance) -> Way | None:
     """The way, or None where the search does not apply.
 
-    It needs one direction, alike micro-batches, whole weight gradients that are the same for all stages of a rank,
-    fused backwards that gain nothing, I's that free memory, and moments that fit a label's numbers.
+    It needs one direction, alike micro-batches that are not sliced, whole weight gradients that are the same for all
+    stages of a rank, fused backwards that gain nothing, I's that free memory, and moments that fit a label's numbers.
     """
     everywhere = len(set(instance.rank[:, 0].tolist())) == instance.ranks
     split = bool((instance.backward >= instance.backward_input + instance.backward_weight).all())
     whole = instance.unit_ticks.shape[2] == 2
+    everywhere = everywhere and instance.problem.slices is None
     if not (everywhere and whole and applies(instance) and split and (instance.retained <= instance.activation).all()):
         return None
     lag = instance.lag.reshape(3, instance.stages, instance.microbatches, 2)

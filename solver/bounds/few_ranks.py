@@ -23,7 +23,7 @@ LATEST = 2**30
 def applies(instance: Instance) -> bool:
     """Whether micro-batches are alike, so that only their number matters."""
     return (
-        instance.problem.placement.directions == 1 and len(set(instance.sizes)) == 1 and instance.microbatches < 2**15
+        instance.problem.placement.directions == 1 and len(set(instance.alike)) == 1 and instance.microbatches < 2**15
     )
 
 
@@ -49,8 +49,11 @@ def in_equal_units(instance: Instance) -> Instance:
         alone = bool(ways.fused_only[s, 0])
         ticks.append(min(int(times.min()), int(ways.ticks[REST, s, 0]) // units))
         freed.append(0 if alone else min(int(sizes.min()), int(instance.activation[s, 0]) // units))
+    links = problem.links
     plain = replace(
         problem,
+        slices=None,
+        links=replace(links, message=tuple(instance.message(s, 0) for s in range(len(links.message)))),
         samples=sum(instance.sizes),
         sizes=(instance.sizes[0],),
         forward=tuple(instance.forward[:, 0].tolist()),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..core.problem import BYTES, Problem, price
+from itertools import product
+
+from ..core.problem import BYTES, Problem
+from ..core.slices import sliced_price
 
 
 def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None, *, fused: bool = True) -> str:
@@ -13,6 +16,7 @@ def infeasible(problem: Problem, sizes: tuple[int, ...] | None = None, *, fused:
     one micro-batch after the other, each with fused backwards, which hold nothing beyond what the forwards took.
     Where backwards may not be fused, I may swell: it needs, beside the activations of the rank's stages before, the
     larger of what F took and what it retains. That suffices too, with each W right after its I.
+    The slices of a micro-batch count together: all F's of a stage come before the micro-batch's first backward there.
     With several allowed sizes, some micro-batch is at least as large as the smallest z such that sizes up to z add up
     to the batch; a problem is called infeasible only if that micro-batch fits in no direction.
 
@@ -77,12 +81,13 @@ def needed(problem: Problem, rank: int, direction: int, size: int, *, fused: boo
     """Bytes that a rank holds at least when it runs one micro-batch alone; `fused`: with fused backwards only."""
     row, memory = problem.placement.stages[direction], problem.memory
     taken = most = 0
-    for stage in (stage for stage, owner in enumerate(row) if owner == rank):
-        before, taken = taken, taken + price(memory.activation[stage], size)
+    here = [stage for stage, owner in enumerate(row) if owner == rank]
+    for stage, index in product(here, range(problem.slice_count)):
+        before, taken = taken, taken + sliced_price(memory.activation[stage], size, problem.tokens, index)
         most = max(most, taken)
         if not fused:
             units = (memory.retained[stage],) if memory.retained_units is None else memory.retained_units[stage]
-            most = max(most, before + sum(price(unit, size) for unit in units))
+            most = max(most, before + sum(sliced_price(unit, size, problem.tokens, index) for unit in units))
     return problem.static_bytes(rank) + most
 
 

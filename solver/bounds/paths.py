@@ -25,6 +25,7 @@ class Paths:
     backward starts, and the rank works on it for `min(B, I + W)` at least; the difference is put on the node of W.
 
     Micro-batches of one size and direction are of one *kind*: alike in everything. Paths are found once for each kind.
+    Slices are of one kind where their prices are the same. That they take turns is left out: bounds hold without.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ class Paths:
         self.lag: Array = instance.lag.reshape(3, stages, count, 2)
 
         ways = [instance.problem.placement.direction_of(j, count) for j in range(count)]
-        names = np.array([ways, instance.sizes], dtype=np.int64)
+        names = np.array([ways, instance.alike], dtype=np.int64)
         kinds, one_of, kind, members = np.unique(
             names, axis=1, return_index=True, return_inverse=True, return_counts=True
         )

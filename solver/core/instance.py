@@ -89,6 +89,8 @@ class Instance:
         self.before = predecessor_nodes(self.stages, self.microbatches)
         self.earlier = earlier_nodes(self.stages, self.microbatches, slices)
         self.lag = self._lags()
+        if slices > 1:
+            self._merge()
         self.static: Array = np.array([problem.static_bytes(r) for r in range(self.ranks)], dtype=np.int64)
         self.limit: Array = np.array(
             [UNLIMITED if value is None else value for value in problem.memory.limit], dtype=np.int64
@@ -152,6 +154,23 @@ class Instance:
                 values.append(value)
             lag[there, slot] = np.array(values, dtype=np.int64)[index] if values else 0
         return lag
+
+    def _merge(self) -> None:
+        """Slices that happen to have the same prices are alike."""
+        one_of = np.unique(self.alike, return_index=True)[1]
+        tables = (self.forward, self.backward_input, self.backward, self.activation, self.unit_ticks, self.unit_bytes)
+        columns = [table[:, one_of].swapaxes(0, 1).reshape(len(one_of), -1) for table in tables]
+        columns.append(
+            self.lag.reshape(3 * self.stages, self.microbatches, 2)[:, one_of].swapaxes(0, 1).reshape(len(one_of), -1)
+        )
+        self.alike = np.unique(np.concatenate(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)[self.alike]
+
+    def message(self, stage: int, microbatch: int) -> int:
+        """Bytes of the message that leaves a stage; only where a problem has links with a bandwidth."""
+        slices = self.problem.slice_count
+        return sliced_price(
+            self.problem.links.message[stage], self.sizes[microbatch], self.problem.tokens, microbatch % slices
+        )
 
     def _check_horizon(self) -> None:
         parts = (self.forward, np.maximum(self.backward_input + self.backward_weight, self.backward), self.lag)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .errors import InputError
 from .problem import Problem
 from .schedule import Schedule
 
@@ -38,6 +39,8 @@ class Method:
         Activations of a stage that the fullest rank holds, where `retained` is at most `activation`.
     source
         Paper and section, or code.
+    sliced
+        Whether it is for micro-batches that are cut into slices, and for no others; None: for both.
 
     Examples
     --------
@@ -54,3 +57,40 @@ class Method:
     bubble: str = ""
     memory: str = ""
     source: str = ""
+    sliced: bool | None = False
+
+    def suits(self, problem: Problem) -> bool:
+        """Whether it is for micro-batches as the problem has them: sliced, or whole."""
+        return self.sliced is None or self.sliced == (problem.slices is not None)
+
+    def require(self, problem: Problem) -> None:
+        """Refuse a problem that it does not suit.
+
+        Raises
+        ------
+        InputError
+            With the remedy.
+        """
+        if self.suits(problem):
+            return
+        if self.sliced:
+            raise InputError(
+                f"batch.slices: {self.name} needs slices, and micro-batches are whole; set batch.slices = 4, or choose "
+                "another method"
+            )
+        raise InputError(
+            f"batch.slices: {self.name} runs whole micro-batches, and these are cut into {problem.slice_count} slices; "
+            "leave batch.slices out, or choose auto, or a schedule of slices"
+        )
+
+    def schedule(self, problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
+        """Its schedule of a problem that it suits; `build` does not ask.
+
+        Raises
+        ------
+        InputError
+            When it does not suit the problem, or does not exist for its shape.
+        """
+        assert self.build is not None, "a method that searches has no schedule of its own"
+        self.require(problem)
+        return self.build(problem, sizes)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from ..bounds.order_heads import order_heads
-from ..bounds.paths import paths
+from ..bounds.paths import F, paths
 from ..bounds.ramps import Rank
 from ..core.instance import UNLIMITED
 from .memory import counting
@@ -40,6 +40,20 @@ def data_flow(v: Variables) -> None:
             fused = v.fused[s][j] if row == 2 else None
             needs = v.model.add(starts[row][s][j] >= ends[source_row][source_stage][source_batch] + lag)
             needs.only_enforce_if(*v.here(j), *([] if fused is None else [~fused]))
+
+
+def slices_in_turn(v: Variables) -> None:
+    """On each stage, the slices of a micro-batch run forward first to last, and backward last to first."""
+    instance = v.prices.instance
+    stages, count = instance.stages, instance.microbatches
+    for node, earlier in enumerate(instance.earlier.tolist()):
+        if earlier >= 0:
+            row, s, j = node // (stages * count), node // count % stages, node % count
+            i = earlier % count
+            if row == F:
+                v.model.add(v.forward[s][j] >= v.forward_finish(s, i)[0])
+            else:
+                v.model.add(v.backward[s][j] >= v.backward_end[s][i])
 
 
 def one_op_at_a_time(v: Variables) -> None:

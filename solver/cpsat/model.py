@@ -17,6 +17,7 @@ Constraint = Callable[[Variables], None]
 CONSTRAINTS: tuple[Constraint, ...] = (
     sizes.division,
     constraints.data_flow,
+    constraints.slices_in_turn,
     constraints.one_op_at_a_time,
     constraints.first_in_first_out,
     constraints.earliest_starts,

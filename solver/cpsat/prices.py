@@ -115,9 +115,11 @@ class Prices:
 
 
 def kinds(instance: Instance) -> list[tuple[int, int]]:
-    """Direction and size of each micro-batch: all that its prices depend on."""
-    placement, count = instance.problem.placement, instance.microbatches
-    return [(placement.direction_of(j, count), size) for j, size in enumerate(instance.sizes)]
+    """Direction and size of each micro-batch, or which slice it is: all that its prices depend on."""
+    placement, count, slices = instance.problem.placement, instance.microbatches, instance.problem.slice_count
+    return [
+        (placement.direction_of(j, count), size if slices == 1 else j % slices) for j, size in enumerate(instance.sizes)
+    ]
 
 
 def cut_points(problem: Problem, granularity: Granularity, schedule: Schedule | None) -> tuple[tuple[int, ...], ...]:

@@ -22,10 +22,11 @@ def schedule_of(v: Variables, value: Callable[[cp_model.IntVar], int]) -> Schedu
     An op of no duration comes before one that starts at the same moment. Of several of them, those of a micro-batch
     that passes first come first (of several classes, those of the first class), and of one micro-batch F before I
     before W, in the order of the data flow: so nothing waits in a circle, and what frees memory for an F (an op of an
-    earlier micro-batch) is before it.
+    earlier micro-batch) is before it. The slices of a micro-batch take turns in each of these.
     """
     prices, instance = v.prices, v.prices.instance
-    rows: list[list[tuple[tuple[int, int, int, int, int, int], Op]]] = [[] for _ in range(instance.ranks)]
+    slices = instance.problem.slice_count
+    rows: list[list[tuple[tuple[int, int, int, int, int, int, int], Op]]] = [[] for _ in range(instance.ranks)]
     names = _names(v, value)
     for s in range(instance.stages):
         for j in names:
@@ -33,20 +34,22 @@ def schedule_of(v: Variables, value: Callable[[cp_model.IntVar], int]) -> Schedu
             fused = literal is not None and bool(value(literal))
             forward, backward = value(v.forward[s][j]), value(v.backward[s][j])
             ticks = int((prices.backward if fused else prices.backward_input)[s, j])
-            place, group, into = int(prices.place[j]), int(prices.group[j]), rows[int(instance.rank[s, j])]
-            into.append(((forward, forward + int(prices.forward[s, j]), place, group, 0, s), Op(s, Kind.F, names[j])))
+            place, turn, into = int(prices.place[j]), j % slices, rows[int(instance.rank[s, j])]
+            group = int(prices.group[j]) if slices == 1 else 0
+            end = forward + int(prices.forward[s, j])
+            into.append(((forward, end, place, group, 0, turn, s), Op(s, Kind.F, names[j])))
             kind = Kind.B if fused else Kind.I
-            into.append(((backward, backward + ticks, place, group, 1, -s), Op(s, kind, names[j])))
+            into.append(((backward, backward + ticks, place, group, 1, -turn, -s), Op(s, kind, names[j])))
             for first, stop in _parts(v, s, j, value, fused):
                 ranges = v.ranges[s][j]
                 weight = value(v.weight[s][j] if ranges is None else ranges.start[first])
                 points = prices.points[s]
                 cut = (points[first], points[stop]) if stop - first < prices.units[s] else None
                 end = weight + prices.range_ticks(s, j, first, stop)
-                into.append(((weight, end, place, group, 2, -s), Op(s, Kind.W, names[j], cut)))
+                into.append(((weight, end, place, group, 2, -turn, -s), Op(s, Kind.W, names[j], cut)))
     ops = tuple(tuple(op for _, op in sorted(row, key=lambda item: item[0])) for row in rows)
     sizes = tuple(instance.sizes[j] for j in names)
-    return Schedule(instance.problem.placement, sizes, ops, instance.problem.slice_count)
+    return Schedule(instance.problem.placement, sizes, ops, slices)
 
 
 def _names(v: Variables, value: Callable[[cp_model.IntVar], int]) -> dict[int, int]:

@@ -86,7 +86,7 @@ def solve_cpsat(
     granularity
         What may be chosen beside the order.
     fifo
-        Whether micro-batches that are alike pass in order, which is without loss.
+        Whether micro-batches that are alike pass in order, which is without loss; slices never do.
     budget
         Deterministic time of each kind of job in all: roughly seconds of one core.
     on_note
@@ -116,6 +116,7 @@ def solve_cpsat(
     scaled = prices(candidate, granularity=granularity, schedule=hint, samples=samples)
     search = _Search(problem, objective, scaled, hint, bound, deadline, budget, on_incumbent, on_bound)
     search.workers, search.seed, search.deterministic, search.fifo = workers, seed, deterministic, fifo
+    search.fifo = fifo and problem.slices is None
     search.run()
     if search.note and on_note is not None:
         on_note(search.note)

@@ -69,7 +69,8 @@ def greedy(
     Returns
     -------
     Schedule or None
-        None where not even one micro-batch at a time fits in memory; or, without fused backwards, where no schedule was
+        None where not even one micro-batch at a time fits in memory; where micro-batches are sliced, for backwards run
+        in the order of the forwards here; or, without fused backwards, where no schedule was
         found that fits.
 
     Examples
@@ -80,7 +81,7 @@ def greedy(
     ['0F0 0F1 0I0 0W0 0I1 0W1', '1F0 1I0 1F1 1I1 1W0 1W1']
     """
     instance = problem.instance(problem.default_sizes() if sizes is None else sizes)
-    if infeasible(problem, instance.sizes, fused=granularity.fused):
+    if problem.slices is not None or infeasible(problem, instance.sizes, fused=granularity.fused):
         return None
     coarse = _COARSE.restricted(problem).instance(instance.sizes)
     search = Search(coarse, objective, _COARSE)

@@ -10,7 +10,7 @@ from ..core.schedule import Schedule
 def one_by_one(problem: Problem, sizes: tuple[int, ...]) -> Schedule:
     """One micro-batch after the other, with fused backwards: it needs the least memory that any schedule needs.
 
-    The slices of a micro-batch run forward one after the other, and then backward, the last one first.
+    On each stage the slices of a micro-batch run forward one after the other, and later backward, the last one first.
 
     Examples
     --------
@@ -22,10 +22,10 @@ def one_by_one(problem: Problem, sizes: tuple[int, ...]) -> Schedule:
     count, placement, slices = len(sizes), problem.placement, problem.slice_count
     rows: list[list[Op]] = [[] for _ in range(placement.ranks)]
     for first in range(0, count, slices):
-        for j in range(first, first + slices):
-            for s in range(placement.stage_count):
+        for s in range(placement.stage_count):
+            for j in range(first, first + slices):
                 rows[placement.rank_of(s, j, count)].append(Op(s, Kind.F, j))
-        for j in reversed(range(first, first + slices)):
-            for s in reversed(range(placement.stage_count)):
+        for s in reversed(range(placement.stage_count)):
+            for j in reversed(range(first, first + slices)):
                 rows[placement.rank_of(s, j, count)].append(Op(s, Kind.B, j))
     return Schedule(placement, sizes, tuple(tuple(row) for row in rows), slices)

@@ -119,7 +119,6 @@ class Parts:
 
     def heuristic(self, method: Method) -> None:
         """Its best schedule; the first division is tried when others would be late, so that no answer is worse."""
-        assert method.build is not None
         at, until = self.at, self.clock.point(HEURISTICS_SHARE)
         for index, sizes in enumerate(self.divisions()):
             if at.met or (index and (self.clock.late or (at.best is not None and time.monotonic() > until))):
@@ -127,9 +126,9 @@ class Parts:
             if at.hopeless(sizes) or (at.best is not None and self.clock.left < -OVERRUN_S):
                 continue
             try:
-                schedule = method.build(self.problem, sizes)
+                schedule = method.schedule(self.problem, sizes)
             except InputError:
-                # It does not exist for this placement, or for these sizes.
+                # It does not exist for this placement, or for these sizes or slices.
                 continue
             self.offer(schedule, method.name)
 

@@ -151,11 +151,10 @@ class _Run:
 
     def _only(self, method: Method) -> None:
         """A heuristic by name: with its best division of the batch, or why its schedule does not fit."""
-        assert method.build is not None
         missing: InputError | None = None
         for sizes in self._parts.divisions():
             try:
-                schedule = method.build(self._request.problem, sizes)
+                schedule = method.schedule(self._request.problem, sizes)
             except InputError as error:
                 missing = missing or error
                 continue

@@ -44,7 +44,12 @@ def optimum_of_any_division(
 def small(problem: Problem, sizes: tuple[int, ...]) -> bool:
     """Whether every order can be tried in about a second."""
     pieces = sum(2 + len(units) for units in problem.weight_units) * len(sizes)
-    alike = len(set(sizes)) == 1 and problem.placement.directions == 1 and problem.ranks == problem.stages
+    alike = (
+        not problem.slices
+        and len(set(sizes)) == 1
+        and problem.placement.directions == 1
+        and problem.ranks == problem.stages
+    )
     return problem.stages <= 3 and pieces <= (24 if alike else 18)
 
 
@@ -77,7 +82,11 @@ class _Orders:
         self.instance, self.objective, self.granularity = instance, objective, granularity
         problem, count = instance.problem, instance.microbatches
         self.units = [len(units) for units in problem.weight_units]
-        names = [(problem.placement.direction_of(j, count), size) for j, size in enumerate(instance.sizes)]
+        names = [
+            # No two slices may change places.
+            (0, j) if problem.slices else (problem.placement.direction_of(j, count), size)
+            for j, size in enumerate(instance.sizes)
+        ]
         self.batches = sorted(range(count), key=lambda j: names[j])
         self.classes = [len(list(group)) for _, group in groupby(sorted(names))]
         stages = range(instance.stages)
@@ -132,7 +141,7 @@ class _Orders:
                 units, rank = self.units[s], self.rank[place][s]
                 activation, retained = int(instance.activation[s, j]), int(instance.retained[s, j])
                 room = int(instance.limit[rank]) - held[rank]
-                if code < PASSED and arrivals[s] == ABSENT:
+                if (code < PASSED and arrivals[s] == ABSENT) or self._out_of_turn(rows, place, s, code):
                     continue
                 if code == NOTHING:
                     if activation <= room:
@@ -152,6 +161,14 @@ class _Orders:
                             ticks = int(instance.unit_ticks[s, j, b] - instance.unit_ticks[s, j, a])
                             ticks += int(instance.overhead[s]) * (a > 0)
                             yield b - a, self._after(state, place, s, code + bits, ticks)
+
+    def _out_of_turn(self, rows: tuple[Row, ...], place: int, s: int, code: int) -> bool:
+        """Whether another slice of the micro-batch has to go first: in the forward that before, in the backward that
+        after."""
+        slices = self.instance.problem.slice_count
+        if code == NOTHING:
+            return place % slices > 0 and rows[place - 1][0][s] < FORWARD
+        return code == FORWARD and (place + 1) % slices > 0 and rows[place + 1][0][s] < PASSED
 
     def _first_of_class(self, place: int) -> bool:
         start = 0

@@ -17,7 +17,7 @@ from .table import Table
 
 # Compiled with chance.py 55b96f21
 # Compiled with kernel.py 1097c1a1
-# Compiled with instance.py 2aa2d226
+# Compiled with instance.py 278707d9
 # Compiled with moves.py 584782d4
 # Compiled with point.py 69b8b633
 # Compiled with table.py a6f7c70b
