@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .errors import InputError
 from .problem import Problem
 from .schedule import Schedule
+from .updates import Updates
 
 Heuristic = Callable[[Problem, tuple[int, ...] | None], Schedule]
 """Schedule of a problem and micro-batch sizes, by construction; sizes None: the problem's default."""
@@ -41,6 +42,9 @@ class Method:
         Paper and section, or code.
     sliced
         Whether it is for micro-batches that are cut into slices, and for no others; None: for both.
+    updates
+        When its schedules update weights. Others than "step" train with stale weights, so that their times are not to
+        be compared with those of synchronous schedules as they are; no search starts from them.
 
     Examples
     --------
@@ -58,6 +62,7 @@ class Method:
     memory: str = ""
     source: str = ""
     sliced: bool | None = False
+    updates: Updates = "step"
 
     def suits(self, problem: Problem) -> bool:
         """Whether it is for micro-batches as the problem has them: sliced, or whole."""

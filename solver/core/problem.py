@@ -90,6 +90,9 @@ class Memory:
         For each rank, bytes that it may hold, static and reserve included; None: no limit.
     unit
         Unit in which files and messages give bytes.
+    weights
+        For each stage, the part of `static` that is one version of its weights, of which an asynchronous schedule holds
+        several; 0 where it is not known. Empty: of no stage.
     """
 
     activation: tuple[Cost, ...]
@@ -99,6 +102,7 @@ class Memory:
     limit: tuple[int | None, ...]
     retained_units: tuple[tuple[Cost, ...], ...] | None = None
     unit: str = "B"
+    weights: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,118 +155,9 @@ class Problem:
     slices: Slices | None = None
 
     def __post_init__(self) -> None:
-        if self.unit not in SECONDS:
-            raise InputError(f"unit: {self.unit!r} is none of {', '.join(SECONDS)}")
-        if self.samples < 1:
-            raise InputError(f"batch.samples: {self.samples} is below 1")
-        if not self.sizes or list(self.sizes) != sorted(set(self.sizes)) or self.sizes[0] < 1:
-            raise InputError(
-                f"batch.microbatch_sizes: {list(self.sizes)} must be distinct sizes of at least 1, in ascending order"
-            )
-        if self.slices is not None:
-            self._check_slices()
-        self._check_costs()
-        self.default_sizes()
+        from .legal import require_legal
 
-    def _check_slices(self) -> None:
-        if len(self.sizes) > 1:
-            raise InputError(
-                f"batch.slices: given while {len(self.sizes)} micro-batch sizes are allowed; micro-batches that are "
-                "sliced are of one size: write one in batch.microbatch_sizes, or leave batch.slices out"
-            )
-        if self.placement.directions > 1:
-            raise InputError(
-                "batch.slices: given while stages have replicas in two directions; choose a placement of one "
-                "direction, or leave batch.slices out"
-            )
-
-    def _check_costs(self) -> None:
-        stages, ranks = self.stages, self.ranks
-        per_stage: dict[str, tuple[Cost, ...]] = {
-            "costs.forward": self.forward,
-            "costs.backward_input": self.backward_input,
-            "costs.backward": self.backward if self.backward is not None else (0,) * stages,
-            "costs.overhead": self.overhead or (0,) * stages,
-            "pipeline.layers_per_stage": self.layers or (1,) * stages,
-            "memory.activation": self.memory.activation,
-            "memory.retained": self.memory.retained,
-            "memory.static": self.memory.static,
-            "links.bytes": self.links.message or (0,) * stages,
-        }
-        fixed_size = {"costs.overhead", "pipeline.layers_per_stage", "memory.static", "links.bytes"}
-        for key, row in per_stage.items():
-            if len(row) != stages:
-                raise InputError(
-                    f"{key}: {len(row)} values for {stages} stages; give one number, or one for each stage"
-                )
-            for stage, cost in enumerate(row):
-                self._check_cost(
-                    f"{key}[{stage}]", cost, plain=key in fixed_size or not isinstance(cost, int) or cost == 0
-                )
-        for stage, count in enumerate(self.layers):
-            if count < 1:
-                raise InputError(f"pipeline.layers_per_stage[{stage}]: {count} is below 1; a stage has a layer or more")
-        nested = {"costs.weight_units": self.weight_units}
-        if self.memory.retained_units is not None:
-            nested["memory.retained_units"] = self.memory.retained_units
-        for key, rows in nested.items():
-            if len(rows) != stages:
-                raise InputError(
-                    f"{key}: {len(rows)} lists for {stages} stages; give one list for all, or one for each"
-                )
-            for stage, units in enumerate(rows):
-                if not units:
-                    raise InputError(f"{key}[{stage}]: the list is empty; a stage has at least one unit")
-                if len(units) != len(self.weight_units[stage]):
-                    raise InputError(
-                        f"{key}[{stage}]: {len(units)} units, and costs.weight_units[{stage}] has "
-                        f"{len(self.weight_units[stage])}"
-                    )
-                for unit, cost in enumerate(units):
-                    self._check_cost(f"{key}[{stage}][{unit}]", cost, plain=not isinstance(cost, int) or cost == 0)
-        for key, values in {"memory.reserve": self.memory.reserve, "memory.limit": self.memory.limit}.items():
-            if len(values) != ranks:
-                raise InputError(
-                    f"{key}: {len(values)} values for {ranks} ranks; give one number, or one for each rank"
-                )
-            for rank, value in enumerate(values):
-                if value is not None:
-                    self._check_cost(f"{key}[{rank}]", value, plain=True)
-        self._check_links()
-
-    def _check_cost(self, key: str, cost: Cost, plain: bool) -> None:
-        parts = (cost.fixed, cost.per_sample) if isinstance(cost, Affine) else (cost,)
-        for part in parts:
-            if isinstance(part, bool) or not isinstance(part, int):
-                raise InputError(f"{key}: {part!r} is not an integer; durations are whole ticks, memory whole units")
-            if not 0 <= part <= LARGEST:
-                raise InputError(f"{key}: {part} is not within 0..{LARGEST}; choose a coarser unit")
-        if len(self.sizes) > 1 and not plain:
-            raise InputError(
-                f"{key}: a plain number while {len(self.sizes)} micro-batch sizes are allowed; "
-                "write {fixed = a, per_sample = b}"
-            )
-
-    def _check_links(self) -> None:
-        tables: dict[str, tuple[tuple[float, ...], ...]] = {"links.latency": self.links.latency}
-        if self.links.bandwidth is not None:
-            tables["links.bandwidth"] = self.links.bandwidth
-            if not self.links.message:
-                raise InputError("links.bandwidth: given without links.bytes; say how large the messages are")
-        elif self.links.message:
-            raise InputError("links.bytes: given without links.bandwidth; give bytes per second, or leave both out")
-        for key, table in tables.items():
-            if len(table) != self.ranks or any(len(row) != self.ranks for row in table):
-                raise InputError(
-                    f"{key}: not a {self.ranks} x {self.ranks} matrix [from][to]; give one number, or that"
-                )
-        for source, row in enumerate(self.links.latency):
-            for target, value in enumerate(row):
-                self._check_cost(f"links.latency[{source}][{target}]", value, plain=True)
-        for source, speeds in enumerate(self.links.bandwidth or ()):
-            for target, speed in enumerate(speeds):
-                if source != target and not 0 < speed < float("inf"):
-                    raise InputError(f"links.bandwidth[{source}][{target}]: {speed} is not a positive number")
+        require_legal(self)
 
     @property
     def ranks(self) -> int:
@@ -299,13 +194,21 @@ class Problem:
         """Hash of the shape (placement, stages, samples, slices), not of the prices: what a schedule must match."""
         return self.placement.fingerprint(self.samples, self.slice_count)
 
-    def static_bytes(self, rank: int) -> int:
+    def static_bytes(self, rank: int, copies: tuple[int, ...] = ()) -> int:
         """Bytes that a rank holds before its first op: static bytes of its stages, and the reserve.
 
         A stage that both directions have on this rank is one copy.
+
+        Parameters
+        ----------
+        rank
+            The rank.
+        copies
+            For each stage, how many versions of its weights are held, as `weight_copies` gives them; empty: one.
         """
-        held = sum(self.memory.static[stage] for stage in {stage for _, stage in self.placement.held[rank]})
-        return held + self.memory.reserve[rank]
+        held = {stage for _, stage in self.placement.held[rank]}
+        more = sum((copies[stage] - 1) * self.memory.weights[stage] for stage in held if copies and self.memory.weights)
+        return sum(self.memory.static[stage] for stage in held) + more + self.memory.reserve[rank]
 
     def instance(self, sizes: tuple[int, ...]) -> Instance:
         """This problem with its micro-batch sizes fixed, as arrays; one size for each slice where there are some."""

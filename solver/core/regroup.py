@@ -88,6 +88,10 @@ def regroup(problem: Problem, placement: Placement) -> Problem:
         return tuple((total(row),) if whole else row for row in found)
 
     freed = None if memory.retained_units is None else units(memory.retained_units)
+    # Rounded by themselves, weights could come out as more than the static bytes that they are part of.
+    versions = memory.weights or (0,) * problem.stages
+    weights = integers(versions)
+    rest = tuple(static - part for static, part in zip(memory.static, versions, strict=True))
     counts = tuple(sum(piece.last - piece.first for piece in stage) for stage in pieces)
     return replace(
         problem,
@@ -103,7 +107,8 @@ def regroup(problem: Problem, placement: Placement) -> Problem:
             activation=each(memory.activation),
             retained=each(memory.retained) if freed is None else tuple(total(row) for row in freed),
             retained_units=freed,
-            static=integers(memory.static),
+            static=tuple(map(sum, zip(weights, integers(rest), strict=True))),
+            weights=weights if memory.weights else (),
         ),
         links=replace(
             links, message=tuple(links.message[stage[-1].stage] for stage in pieces) if links.message else ()

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from .errors import InputError
 from .ops import Kind, Op, parse_op
 from .placement import Placement
+from .updates import Updates, require_updates
 
 Array = npt.NDArray[np.int64]
 
@@ -52,14 +53,24 @@ class Schedule:
         For each rank, its ops in the order in which it runs them.
     slices
         Slices of each micro-batch, k. Those of micro-batch j take its place as numbers j k to j k + k - 1.
+    updates
+        When weights are updated. All but "step" let batches follow each other without a flush (`stream`), and need
+        one stage on every rank and whole micro-batches.
     """
 
     placement: Placement
     sizes: tuple[int, ...]
     ops: tuple[tuple[Op, ...], ...]
     slices: int = 1
+    updates: Updates = "step"
 
     def __post_init__(self) -> None:
+        require_updates(self.updates)
+        if self.updates != "step" and (self.placement.directions, self.placement.stage_count) != (1, len(self.ops)):
+            raise InputError(
+                f"updates: {self.updates!r} needs one stage on every rank, and the placement is "
+                f"{self.placement.name!r} with {self.placement.stage_count} stages on {self.placement.ranks} ranks"
+            )
         if len(self.ops) != self.placement.ranks:
             raise InputError(f"ops: {len(self.ops)} lists for {self.placement.ranks} ranks")
         if not self.sizes:
@@ -74,6 +85,10 @@ class Schedule:
                 f"sizes: {len(self.sizes)} values, {len(set(self.sizes))} of them different, for micro-batches of "
                 f"{self.slices} slices; give the one size of all micro-batches once for each slice"
             )
+        if self.slices > 1 and self.updates != "step":
+            raise InputError(
+                f"updates: {self.updates!r} is for whole micro-batches, and these have {self.slices} slices"
+            )
         stages, microbatches = self.placement.stage_count, len(self.sizes)
         for rank, row in enumerate(self.ops):
             for position, op in enumerate(row):
@@ -85,7 +100,12 @@ class Schedule:
 
     @classmethod
     def parse(
-        cls, placement: Placement, sizes: Sequence[int], rows: Iterable[Iterable[str]], slices: int = 1
+        cls,
+        placement: Placement,
+        sizes: Sequence[int],
+        rows: Iterable[Iterable[str]],
+        slices: int = 1,
+        updates: Updates = "step",
     ) -> Schedule:
         """Schedule from the text form of its ops.
 
@@ -114,7 +134,7 @@ class Schedule:
                 if op.units is None:
                     heads[head] = (op.stage, op.kind)
             ops.append(tuple(parsed))
-        return cls(placement, tuple(sizes), tuple(ops), slices)
+        return cls(placement, tuple(sizes), tuple(ops), slices, updates)
 
     @property
     def microbatches(self) -> int:

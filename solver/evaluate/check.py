@@ -8,7 +8,7 @@ from ..core.problem import Problem
 from ..core.schedule import Schedule
 from . import kernel
 from .limits import memory_violations
-from .simulate import op_bytes, op_inputs, op_ticks, require_fit
+from .simulate import op_bytes, op_inputs, op_ticks, require_fit, static_bytes
 from .structure import Violation, deadlock, malformed
 
 
@@ -34,5 +34,5 @@ def check(problem: Problem, schedule: Schedule) -> tuple[Violation, ...]:
     if kernel.earliest(offsets, ticks, before, lag, np.zeros(len(ticks), dtype=np.int64), done) < len(ticks):
         return (deadlock(schedule, before, offsets[:-1] + done),)
     during, after = np.empty(len(ticks), dtype=np.int64), np.empty(len(ticks), dtype=np.int64)
-    kernel.memory(offsets, instance.static, *op_bytes(instance, schedule), during, after)
+    kernel.memory(offsets, static_bytes(problem, schedule), *op_bytes(instance, schedule), during, after)
     return memory_violations(problem, schedule, during)

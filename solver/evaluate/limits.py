@@ -6,6 +6,7 @@ import numpy as np
 
 from ..core.problem import BYTES, Problem
 from ..core.schedule import Array, Schedule
+from ..core.stream import weight_copies
 from .structure import Violation
 from .timeline import Timeline
 
@@ -18,14 +19,18 @@ def over_limit(timeline: Timeline) -> tuple[Violation, ...]:
 def memory_violations(problem: Problem, schedule: Schedule, during: Array) -> tuple[Violation, ...]:
     """The same from the bytes held while each op runs, shape (n,)."""
     offsets, unit = schedule.table.offsets, problem.memory.unit
+    copies = weight_copies(schedule)
     found = []
     for rank, limit in enumerate(problem.memory.limit):
         if limit is None:
             continue
-        static = problem.static_bytes(rank)
+        static, one = problem.static_bytes(rank, copies), problem.static_bytes(rank)
         over = np.flatnonzero(during[offsets[rank] : offsets[rank + 1]] > limit)
         if static > limit:
-            text = f"rank {rank}: static memory {in_unit(static, unit)} is above the limit of {in_unit(limit, unit)}"
+            more = f", {in_unit(static - one, unit)} of it for more copies of the weights," if static > one else ""
+            text = (
+                f"rank {rank}: static memory {in_unit(static, unit)}{more} is above the limit of {in_unit(limit, unit)}"
+            )
             found.append(Violation(rank, None, text))
         elif len(over):
             position = int(over[0])

@@ -10,6 +10,7 @@ from ..core.ops import Kind
 from ..core.precedence import op_nodes
 from ..core.problem import Problem
 from ..core.schedule import Array, Schedule
+from ..core.stream import weight_copies
 from . import kernel
 from .structure import deadlock, malformed
 from .timeline import Timeline
@@ -82,6 +83,12 @@ def op_bytes(instance: Instance, schedule: Schedule) -> tuple[Array, Array, Arra
     return take, swell, free
 
 
+def static_bytes(problem: Problem, schedule: Schedule) -> Array:
+    """Bytes of each rank before its first op, all versions of weights that the schedule keeps included, shape (p,)."""
+    copies = weight_copies(schedule)
+    return np.array([problem.static_bytes(rank, copies) for rank in range(problem.ranks)], dtype=np.int64)
+
+
 def simulate(problem: Problem, schedule: Schedule) -> Timeline:
     """Run a schedule on the problem's clock, every op as early as its rank's order and its inputs allow.
 
@@ -116,5 +123,6 @@ def simulate(problem: Problem, schedule: Schedule) -> Timeline:
         raise NoAnswerError(deadlock(schedule, before, table.offsets[:-1] + done).message)
     during, after = np.empty_like(start), np.empty_like(start)
     take, swell, free = op_bytes(instance, schedule)
-    kernel.memory(table.offsets, instance.static, take, swell, free, during, after)
-    return Timeline(problem, schedule, start, start + ticks, during, after, instance.static)
+    static = static_bytes(problem, schedule)
+    kernel.memory(table.offsets, static, take, swell, free, during, after)
+    return Timeline(problem, schedule, start, start + ticks, during, after, static)

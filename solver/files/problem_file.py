@@ -77,6 +77,7 @@ class MemorySpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retained: PerStage | None = None
     retained_units: Units | None = None
     static: Natural | list[Natural] = 0
+    weights: Natural | list[Natural] = 0
     reserve: Natural | list[Natural] = 0
     limit: Natural | list[Natural | None] | None = None
 
@@ -142,6 +143,7 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
         retained = tuple(total(units) for units in retained_units)
     else:
         retained = activation
+    weights = _integers("memory.weights", memory.weights, stages, scale)
     limit = memory.limit
     limits = [limit] * ranks if limit is None or isinstance(limit, int) else limit
     return Problem(
@@ -164,6 +166,7 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
             reserve=_integers("memory.reserve", memory.reserve, ranks, scale),
             limit=tuple(None if value is None else value * scale for value in limits),
             unit=memory.unit,
+            weights=weights if any(weights) else (),
         ),
         links=_links(spec.links, ranks, stages),
         slices=_slices(spec.batch.slices),
@@ -272,7 +275,7 @@ def problem_to_spec(problem: Problem) -> ProblemSpec:
     """What a file says of a problem; `problem_from_spec` undoes it."""
     memory, links, placement = problem.memory, problem.links, problem.placement
     scale = BYTES[memory.unit]
-    parts = [memory.activation, memory.retained, memory.static, memory.reserve]
+    parts = [memory.activation, memory.retained, memory.static, memory.weights, memory.reserve]
     whole = [
         value
         for row in parts
@@ -304,6 +307,7 @@ def problem_to_spec(problem: Problem) -> ProblemSpec:
             retained=None if memory.retained_units is not None else _out(memory.retained, scale),
             retained_units=None if memory.retained_units is None else [_out(u, scale) for u in memory.retained_units],
             static=[value // scale for value in memory.static],
+            weights=[value // scale for value in memory.weights] or 0,
             reserve=[value // scale for value in memory.reserve],
             limit=[None if value is None else value // scale for value in memory.limit],
         ),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 
 from ..core.errors import InputError
 from ..core.placement import Placement, explicit, place
 from ..core.schedule import Schedule
+from ..core.updates import Updates, require_updates
 from .reading import read_struct, write_text
 
 FORMAT = "adaptpipe-schedule"
@@ -28,6 +29,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ops: list[list[str]]
     problem: str = ""
     slices: Annotated[int, msgspec.Meta(ge=1)] = 1
+    updates: str = "step"
 
 
 def load_schedule(path: str | Path) -> Schedule:
@@ -59,7 +61,9 @@ def from_spec(spec: ScheduleSpec) -> Schedule:
         raise InputError(f"version: {spec.version} is not {VERSION}, the one this release reads")
     if len(spec.placement) not in (1, 2):
         raise InputError(f"placement: {len(spec.placement)} directions; there are one or two")
-    schedule = Schedule.parse(_placement(spec), spec.sizes, spec.ops, spec.slices)
+    require_updates(spec.updates)
+    updates = cast(Updates, spec.updates)
+    schedule = Schedule.parse(_placement(spec), spec.sizes, spec.ops, spec.slices, updates)
     if schedule.fingerprint != spec.fingerprint:
         raise InputError(
             f"fingerprint: {spec.fingerprint!r} does not belong to this placement and these sizes "
@@ -87,6 +91,7 @@ def as_spec(schedule: Schedule, problem: str = "") -> ScheduleSpec:
         ranks=schedule.placement.ranks,
         placement=[list(row) for row in schedule.placement.stages],
         sizes=list(schedule.sizes),
+        updates=schedule.updates,
         ops=[[str(op) for op in row] for row in schedule.ops],
         slices=schedule.slices,
     )

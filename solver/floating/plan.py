@@ -80,7 +80,8 @@ class FloatingPlan:
         Raises
         ------
         InputError
-            When the schedule is for another shape, or there is no such order of units.
+            When the schedule is for another shape, or there is no such order of units; or when each weight gradient
+            is an update of the weights, so that none may move.
         NoAnswerError
             When the schedule cannot run; or when an op does not fit even with all earlier weight gradients done: with
             rank, op, bytes and limit.
@@ -96,6 +97,11 @@ class FloatingPlan:
         """
         if order not in ORDERS:
             raise InputError(f"order: {order!r} is none of {', '.join(ORDERS)}")
+        if schedule.updates == "stash" and schedule.splits_backward:
+            raise InputError(
+                "execution: adaptive execution moves weight gradients, and where updates are 'stash' each moves an "
+                "update of the weights; choose static execution, or fused backwards"
+            )
         timeline = simulate(problem, schedule)
         instance = problem.instance(schedule.sizes)
         parts = parts or fine_parts(instance)
@@ -191,7 +197,7 @@ def _pieces(timeline: Timeline, rows: tuple[_Row, ...], order: Order, parts: int
         overhead=overhead * parts,
         unit_free=op_bytes(instance, floating)[2],
         key=_flat(row.keys(order) for row in rows),
-        static=instance.static,
+        static=timeline.static,
         room=_room(timeline, instance, take),
     )
 
@@ -202,8 +208,8 @@ def _room(timeline: Timeline, instance: Instance, take: Array) -> Array:
     Static memory aside. Without any bound weight gradients would pile up, to twice what was planned and more, and runs
     under noise would be less than 1 % shorter for it.
     """
-    planned = np.array(timeline.peak_memory, dtype=np.int64) - instance.static
-    bound = instance.static + planned.max(initial=0) + take.max(initial=0)
+    planned = np.array(timeline.peak_memory, dtype=np.int64) - timeline.static
+    bound = timeline.static + planned.max(initial=0) + take.max(initial=0)
     return np.where(instance.limit == UNLIMITED, bound, instance.limit)
 
 

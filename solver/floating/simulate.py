@@ -14,7 +14,7 @@ from ..core.schedule import Array, Schedule
 from ..evaluate.kernel import memory
 from ..evaluate.noise import Noise
 from ..evaluate.scenario import Planned, Scenario
-from ..evaluate.simulate import op_bytes
+from ..evaluate.simulate import op_bytes, static_bytes
 from ..evaluate.timeline import Timeline
 from . import kernel
 from .arrays import beginning
@@ -109,9 +109,10 @@ class Runs:
         found = replace(schedule, ops=tuple(rows))
         instance = problem.instance(schedule.sizes)
         during, after = np.zeros(len(starts), dtype=np.int64), np.zeros(len(starts), dtype=np.int64)
-        memory(found.table.offsets, instance.static, *op_bytes(instance, found), during, after)
+        static = static_bytes(problem, found)
+        memory(found.table.offsets, static, *op_bytes(instance, found), during, after)
         at, until = np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64)
-        return Timeline(problem, found, at, until, during, after, instance.static)
+        return Timeline(problem, found, at, until, during, after, static)
 
     def _run(self, scenario: Scenario) -> tuple[Array, Array, Array]:
         """Pieces of each rank in the order in which they ran, with their starts and ends."""

@@ -85,7 +85,7 @@ class _Run:
         if name != "greedy":
             # The later ones are the better ones: where one meets the bound, the others need not be tried.
             for method in reversed(METHODS):
-                if method.build is not None and not at.met:
+                if method.build is not None and method.updates == "step" and not at.met:
                     parts.heuristic(method)
         if name == "greedy" and parts.dividing:
             self._order_alone()

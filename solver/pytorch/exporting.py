@@ -54,7 +54,7 @@ def export_csv(problem: Problem, schedule: Schedule, path: str | Path, *, messag
         When the schedule is for another shape, or a file cannot be written.
     NoAnswerError
         When the schedule is not valid, or has what PyTorch cannot run: stages with two replicas, weight gradients in
-        ranges of units, micro-batches of unequal sizes.
+        ranges of units, micro-batches of unequal sizes, updates without a flush.
     """
     found = check(problem, schedule)
     if found:
@@ -78,6 +78,11 @@ def export_csv(problem: Problem, schedule: Schedule, path: str | Path, *, messag
 
 def _runnable(schedule: Schedule) -> Schedule:
     """The schedule with its W's whole, or a refusal."""
+    if schedule.updates != "step":
+        raise NoAnswerError(
+            f"the schedule's updates are {schedule.updates!r}, and PyTorch updates weights once a step, after a flush; "
+            "export a synchronous schedule, as that of 1F1B"
+        )
     if schedule.placement.directions > 1:
         raise NoAnswerError(
             "the placement is bidirectional, and PyTorch runs a stage on one rank; "

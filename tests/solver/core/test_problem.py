@@ -80,6 +80,13 @@ def test_one_copy_where_both_directions_have_a_stage_on_one_rank() -> None:
     assert [problem.static_bytes(rank) for rank in range(3)] == [101, 10, 101]
 
 
+def test_static_counts_further_versions_of_weights() -> None:
+    problem = Problem.from_dict(DATA | {"memory": {"static": [10, 5], "weights": [4, 5], "reserve": 100}})
+    assert [problem.static_bytes(rank, (3, 2)) for rank in range(2)] == [118, 110]
+    unknown = Problem.from_dict(DATA | {"memory": {"static": [10, 5], "reserve": 100}})
+    assert [unknown.static_bytes(rank, (3, 2)) for rank in range(2)] == [110, 105]
+
+
 @given(st.data())
 def test_instance_prices(data: st.DataObject) -> None:
     problem = data.draw(problems())
@@ -121,5 +128,9 @@ def test_messages_of_problems_made_by_hand() -> None:
         replace(problem, weight_units=((1,),))
     with pytest.raises(InputError, match=r"memory.limit: 1 values for 2 ranks"):
         replace(problem, memory=replace(problem.memory, limit=(None,)))
+    with pytest.raises(InputError, match=r"memory.weights: 1 values for 2 stages"):
+        replace(problem, memory=replace(problem.memory, weights=(0,)))
+    with pytest.raises(InputError, match=r"memory.weights\[1\]: 1 B are more than memory.static\[1\], 0 B, of which"):
+        replace(problem, memory=replace(problem.memory, weights=(0, 1)))
     with pytest.raises(InputError, match=r"sizes: 6 samples in all, and the batch has 7"):
         problem.instance((1,) * 6)

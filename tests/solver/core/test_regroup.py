@@ -33,6 +33,7 @@ def sums(problem: Problem) -> dict[str, Any]:
         "retained": add(memory.retained),
         "freed": memory.retained_units and add(tuple(unit for units in memory.retained_units for unit in units)),
         "static": sum(memory.static),
+        "weights": sum(memory.weights),
     }
 
 
@@ -44,12 +45,14 @@ def layered(draw: st.DrawFn) -> Problem:
     layers = draw(st.lists(count, min_size=problem.stages, max_size=problem.stages))
     problem = replace(problem, layers=tuple(layers))
     if draw(st.booleans()):
+        static = tuple(draw(st.integers(0, 99)) for _ in range(problem.stages))
         problem = replace(
             problem,
             memory=replace(
                 problem.memory,
                 retained=tuple(units[0] if len(units) == 1 else Affine(3, 5) for units in problem.weight_units),
-                static=tuple(draw(st.integers(0, 99)) for _ in range(problem.stages)),
+                static=static,
+                weights=tuple(draw(st.integers(0, each)) for each in static),
             ),
         )
     return problem

@@ -134,6 +134,29 @@ def test_static_memory_above_the_limit() -> None:
     assert check(problem, schedule) == (Violation(0, None, "rank 0: static memory 9 B is above the limit of 8 B"),)
 
 
+def test_versions_of_weights_count_against_the_limit() -> None:
+    memory: dict[str, object] = {"activation": 2, "static": 9, "weights": 4, "limit": [17, 13]}
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2},
+            "batch": {"samples": 2},
+            "costs": {"forward": 1, "backward_input": 1, "backward_weight": 1},
+            "memory": memory,
+        }
+    )
+    rows = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+    schedule = Schedule.parse(problem.placement, [1, 1], rows, updates="stash")
+    assert check(problem, schedule) == ()
+    assert simulate(problem, schedule).peak_memory == (9 + 4 + 2 * 2, 9 + 2)
+    # Two versions on each rank: the second does not fit.
+    both = replace(schedule, updates="newest")
+    message = "rank 1, position 0: 1F0 brings the memory to 15 B, above the limit of 13 B"
+    assert [each.message for each in check(problem, both)] == [message]
+    less = replace(problem, memory=replace(problem.memory, limit=(17, 12)))
+    message = "rank 1: static memory 13 B, 4 B of it for more copies of the weights, is above the limit of 12 B"
+    assert [each.message for each in check(less, both)] == [message]
+
+
 def test_another_shape_is_refused() -> None:
     with pytest.raises(InputError, match="the schedule is for 3 stages on 3 ranks"):
         check(FREE, Schedule(place("linear", 3), (1,), ((), (), ())))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Problem, Schedule, place, simulate
+from adaptpipe.solver.core.updates import Updates
 from tests.solver.files.test_problem_file import blocks, edit
 from tests.strategies import problems, schedules_of
 
@@ -42,6 +44,14 @@ def test_round_trip(tmp_path: Path, data: st.DataObject) -> None:
     first = (tmp_path / "s.json").read_bytes()
     again.save(tmp_path / "s.json", "name")
     assert (tmp_path / "s.json").read_bytes() == first
+
+
+@pytest.mark.parametrize("updates", get_args(Updates))
+def test_updates_are_kept_and_a_file_without_them_flushes(updates: Updates, tmp_path: Path) -> None:
+    schedule = replace(SCHEDULE, updates=updates)
+    schedule.save(tmp_path / "s.json")
+    assert Schedule.load(tmp_path / "s.json") == schedule
+    assert Schedule.load(saved(tmp_path, updates=...)).updates == "step"
 
 
 def test_the_fingerprint_is_of_the_shape() -> None:
@@ -92,6 +102,7 @@ def saved(tmp_path: Path, **other: Any) -> Path:
         ({"ops": [["0W0[1:1]"], []]}, r"rank 0, position 0: '0W0\[1:1\]': the range of units is empty"),
         ({"ops": [["2F0"], []]}, r"rank 0, position 0: 2F0 is out of range; stages are 0..1, micro-batches 0..1"),
         ({"ops": [[1], []]}, r"ops\[0\]\[0\]: expected `str`, got `int`"),
+        ({"updates": "weekly"}, "updates: 'weekly' is none of step, stash, double, newest"),
         ({"op": []}, "top level: object contains unknown field `op`"),
     ],
 )
@@ -114,4 +125,6 @@ def test_a_random_edit_loads_or_is_refused_by_key(tmp_path: Path, data: st.DataO
         Schedule.load(tmp_path / "s.json")
     except InputError as error:
         message = str(error).removeprefix(str(tmp_path))
-    assert re.search(r"format|version|problem|fingerprint|ranks?|placement|sizes|ops|unknown field", message), message
+    assert re.search(r"format|version|problem|fingerprint|ranks?|placement|sizes|ops|updates|unknown field", message), (
+        message
+    )

@@ -253,6 +253,18 @@ def test_a_schedule_that_could_be_forced_past_its_limit_is_refused() -> None:
         FloatingPlan.of(static, zb_h1(static))
 
 
+def test_where_each_weight_gradient_is_an_update_none_may_move() -> None:
+    with pytest.raises(InputError, match="where updates are 'stash' each moves an update of the weights"):
+        FloatingPlan.of(line(), replace(zb_h1(line()), updates="stash"))
+
+
+def test_versions_of_weights_count_in_adaptive_execution() -> None:
+    problem = replace(line(), memory=replace(line().memory, static=(7,) * line().stages, weights=(3,) * line().stages))
+    schedule = replace(zb_h1(problem), updates="double")
+    expected = np.array(simulate_adaptive(problem, replace(schedule, updates="step")).peak_memory) + 3
+    assert simulate_adaptive(problem, schedule).peak_memory == tuple(expected)
+
+
 def test_an_order_that_is_none() -> None:
     with pytest.raises(InputError, match="order: 'best' is none of planned, oldest, newest"):
         FloatingPlan.of(line(), zb_h1(line()), order="best")  # type: ignore[arg-type]  # that is the point

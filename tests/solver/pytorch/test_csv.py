@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,12 @@ def test_what_pytorch_cannot_run_is_not_exported(
     with pytest.raises(NoAnswerError, match=message):
         export_csv(problem, Schedule.parse(place("linear", 2), sizes, rows), tmp_path / "s.csv")
     assert not list(tmp_path.iterdir())
+
+
+def test_updates_without_a_flush_are_not_exported(tmp_path: Path) -> None:
+    schedule = replace(Schedule.parse(place("linear", 2), (1, 1), SPLIT), updates="stash")
+    with pytest.raises(NoAnswerError, match="updates are 'stash', and PyTorch updates weights once a step, after"):
+        export_csv(problem_of(), schedule, tmp_path / "s.csv")
 
 
 def test_a_stage_with_two_replicas_is_not_exported(tmp_path: Path) -> None:
