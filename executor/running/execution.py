@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from math import fsum
 
 import torch
 from torch import Tensor
@@ -87,12 +88,12 @@ class Execution:
         self.records: list[OpRecord] = []
 
     @property
-    def loss(self) -> Tensor | None:
-        """What this rank's micro-batches have added to the batch's mean loss, where it holds the last stage.
+    def loss(self) -> float:
+        """What this rank's micro-batches have added to the batch's mean loss; 0 where it does not hold the last stage.
 
-        Summed in the order of the batch; None before the first.
+        Added up exactly, so that the loss does not depend on order or place.
         """
-        return sum((self._losses[j] for j in sorted(self._losses)), torch.zeros(())) if self._losses else None
+        return fsum(torch.stack([*self._losses.values()]).tolist()) if self._losses else 0.0
 
     @property
     def loss_part(self) -> int:

@@ -187,9 +187,7 @@ class Session:
             runner.assert_done()
         self._settle()
         self._transport.flush()
-        mine = [0.0, 0.0]
-        if execution.loss is not None:
-            mine = [execution.loss.item() * execution.whole, execution.loss_part]
+        mine = [execution.loss * execution.whole, execution.loss_part]
         sums = torch.tensor(mine, dtype=torch.float64, device=self._meeting_place)
         self._all_reduce(sums)
         loss, samples = sums.tolist()

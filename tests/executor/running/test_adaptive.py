@@ -34,7 +34,7 @@ def assert_floats(schedule: Schedule, problem: Problem, rank: int, report: StepR
 def runs_of(ranks: int) -> list[Run]:
     noises = (None, Noise.parse("sigma=0.5,link=0.5"), Noise.parse("pause=3,slow_rank=1:1.5,imbalance=0.3"))
     runs = []
-    for family, per_rank in (("linear", 1), ("v", 2), ("loop", 2)):
+    for family, per_rank in (("linear", 1), ("v", 2), ("loop", 2), ("bidirectional", 1)):
         placement = place(family, ranks, per_rank)
         for seed, policy in enumerate(POLICIES):
             sizes = (1, 2, 1, 1)

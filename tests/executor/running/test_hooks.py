@@ -37,6 +37,7 @@ def test_a_hook_is_called_once_a_step_when_all_of_the_gradient_is_there() -> Non
             ("mixed", place("loop", 2, 2)),
             ("nothing waits", place("v", 2, 2)),
             ("unused tensor", place("linear", 2)),
+            ("mixed", place("bidirectional", 2)),
             ("middle frozen", Placement(2, ((0, 1, 0),))),
         )
         for policy in ("1f1b", "late-w", "random")

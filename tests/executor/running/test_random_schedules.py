@@ -14,7 +14,7 @@ from . import pipeline_jobs as jobs
 pytestmark = pytest.mark.timeout(120)
 
 COUNT = 50
-FAMILIES = (("linear", 1), ("v", 2), ("loop", 2))
+FAMILIES = (("linear", 1), ("v", 2), ("loop", 2), ("bidirectional", 1))
 
 
 @st.composite
@@ -25,7 +25,7 @@ def cases_of(draw: st.DrawFn, placement: Placement, model: str) -> jobs.Case:
     stages = placement.stage_count
     problem = Problem.from_dict(
         {
-            "pipeline": {"ranks": placement.ranks, "placement": list(placement.stages[0])},
+            "pipeline": {"ranks": placement.ranks, "placement": [list(row) for row in placement.stages]},
             "batch": {"samples": 6, "microbatch_sizes": [1, 2, 3]},
             "costs": {
                 "forward": {"fixed": 1, "per_sample": 1},

@@ -32,14 +32,17 @@ def by_hand(method: Callable[[Problem, tuple[int, ...]], Schedule]) -> Case:
 
 
 def test_masks_do_not_depend_on_order_or_place() -> None:
-    """Losses of one model, cut into four stages, are the same to the bit on one, two and four ranks in every order."""
+    """Losses of one model, cut into four stages, are the same to the bit on one, two and four ranks in every order.
+
+    And where micro-batches go through replicas of the stages in two directions.
+    """
     on_two = [case(place("v", 2, 2), "random"), case(place("loop", 2, 2), "gpipe")]
     found = [
         result
         for ranks, cases in (
             (1, [case(place("loop", 1, 4), "1f1b")]),
             (2, on_two),
-            (4, [by_hand(one_f_one_b), by_hand(zb_h1)]),
+            (4, [by_hand(one_f_one_b), by_hand(zb_h1), case(place("bidirectional", 4), "zb")]),
         )
         for rank in launch(jobs.losses_with_dropout, ranks, cases, threads=1)
         for result in rank
