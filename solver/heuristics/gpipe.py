@@ -39,7 +39,7 @@ def gpipe(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
 
 
 def looped_bfs(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """Looped breadth-first (Lamy-Poirier, arXiv 2211.05953, section 4; PyTorch's ScheduleLoopedBFS), fused backwards.
+    """Looped breadth-first (Lamy-Poirier, arXiv 2211.05953; PyTorch's ScheduleLoopedBFS), fused backwards.
 
     Every rank runs all micro-batches through its first stage, then all through its second, and so on, and back the
     same way; with weights sharded over replicas, each stage's are gathered and its gradients reduced once per step. In
@@ -98,5 +98,5 @@ LOOPED_BFS = Method(
     shapes="every p, v and m; m >= p for the formulas",
     bubble="(p - 1)(F + B), a stage being 1/v of a rank's layers",
     memory="m v",
-    source="Lamy-Poirier, arXiv 2211.05953, section 4",
+    source="Lamy-Poirier, arXiv 2211.05953; PyTorch's schedules.py",
 )

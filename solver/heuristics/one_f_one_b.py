@@ -48,7 +48,7 @@ def one_f_one_b_split(problem: Problem, sizes: tuple[int, ...] | None = None) ->
 
 
 def eager_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """Eager 1F1B (Zhuang et al., arXiv 2211.05322, section 4; DAPPLE's policy PB: Fan et al., arXiv 2007.01045).
+    """Eager 1F1B (Zhuang et al., arXiv 2211.05322; DAPPLE's policy PB: Fan et al., arXiv 2007.01045).
 
     Rank r starts with 2(p - 1 - r) forwards, twice 1F1B's, then alternates F and B, both fused as there. So a message
     has the time of an F and a B to arrive before it is needed. Exists on linear placements for every m.
@@ -127,5 +127,5 @@ EAGER_ONE_F_ONE_B = Method(
     shapes="every p and m",
     bubble="(p - 1)(F + B), and with messages of c at most (F + B) / 2 only 2(p - 1)c more",
     memory="min(m, 2p - 1)",
-    source="Zhuang et al., arXiv 2211.05322, section 4; DAPPLE's policy PB: Fan et al., arXiv 2007.01045",
+    source="Zhuang et al., arXiv 2211.05322; DAPPLE's policy PB: Fan et al., arXiv 2007.01045",
 )

@@ -15,7 +15,7 @@ from .rows import paced, require_family
 
 
 def hanayo(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """Hanayo (Liu et al., SC'23, arXiv 2308.15762, section 3) with any number of waves w, fused backwards.
+    """Hanayo (Liu et al., SC'23, arXiv 2308.15762) with any number of waves w, fused backwards.
 
     The stages run down the ranks and back up, w times. It is Chimera without its second copy of the weights: what there
     is the other direction is here the way back. Micro-batches go in groups of p, and the first forwards of a group fall
@@ -177,7 +177,7 @@ HANAYO = Method(
     shapes="every p, number of waves w and m",
     bubble="2(p - 1)(max(F, B) + (m / p - 1) |B - F|) where p divides m, a stage being 1 / (2w) of a rank's layers",
     memory="2pw, as much as 1F1B's p",
-    source="Liu et al., SC'23, arXiv 2308.15762, section 3; the formulas are worked out from the order",
+    source="Liu et al., SC'23, arXiv 2308.15762; the formulas are worked out from the order",
 )
 
 HANAYO_W = Method(
