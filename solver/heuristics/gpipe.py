@@ -44,7 +44,8 @@ def looped_bfs(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedu
     Every rank runs all micro-batches through its first stage, then all through its second, and so on, and back the
     same way; with weights sharded over replicas, each stage's are gathered and its gradients reduced once per step. In
     the backward the micro-batches come in reverse order, as in PyTorch. With equal micro-batches that changes neither
-    times nor memory: every F of a rank precedes every B. Exists on loops for every m.
+    times nor memory, since every F of a rank precedes every B; and slices may come in this order. Exists on loops for
+    every m.
 
     Equal stages (F and B of one), free messages and m >= p: the bubble is that of interleaved 1F1B, (p - 1)(F + B),
     1F1B's of the same model divided by v; each rank holds all m activations of each of its v stages.
@@ -99,4 +100,5 @@ LOOPED_BFS = Method(
     bubble="(p - 1)(F + B), a stage being 1/v of a rank's layers",
     memory="m v",
     source="Lamy-Poirier, arXiv 2211.05953; PyTorch's schedules.py",
+    sliced=None,
 )

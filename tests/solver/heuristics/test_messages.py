@@ -19,6 +19,7 @@ from adaptpipe.solver.heuristics import (
     looped_bfs,
     one_f_one_b,
 )
+from adaptpipe.solver.methods import find_method
 from benchmarks.instances import load
 from tests.solver.heuristics.shapes import problem
 
@@ -108,6 +109,17 @@ def test_looped_breadth_first_formula_and_the_same_times_in_gpipes_order(ranks: 
         assert one.schedule != other.schedule or microbatches == 1
         assert (one.start == other.start).all()
         assert one.peak_memory == other.peak_memory
+
+
+def test_looped_breadth_first_runs_slices_in_their_order() -> None:
+    at = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2, "placement": "loop", "stages_per_rank": 2},
+            "batch": {"samples": 3, "slices": 2},
+            "costs": {"forward": 4, "backward_input": 4, "backward_weight": 4},
+        }
+    )
+    assert check(at, find_method("LoopedBFS").schedule(at)) == ()
 
 
 @pytest.mark.parametrize(("name", "microbatches", "rate"), CELLS)

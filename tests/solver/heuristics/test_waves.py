@@ -100,22 +100,40 @@ def test_memory_stays_within_that_of_1f1b(
     assert max(simulate(at, hanayo_w(at)).peak_memory) <= 4 * 2 * waves * ranks
 
 
-def test_units_run_in_the_waits_one_by_one() -> None:
-    """Waits are shorter than a whole W: some W's are cut, and what is left at the end runs whole."""
-    at = Problem.from_dict(
+def of_units(units: list[int], overhead: int, activation: int, retained: int) -> Problem:
+    """Two micro-batches on two ranks, with F = I = 4 and messages of 2."""
+    return Problem.from_dict(
         {
             "pipeline": {"ranks": 2, "placement": "wave", "stages_per_rank": 2},
             "batch": {"samples": 2},
-            "costs": {"forward": 4, "backward_input": 4, "weight_units": [3, 3, 3], "overhead": 1},
-            "memory": {"activation": 1, "retained": 1},
+            "costs": {"forward": 4, "backward_input": 4, "weight_units": units, "overhead": overhead},
+            "memory": {"activation": activation, "retained": retained},
             "links": {"latency": 2},
         }
     )
+
+
+def test_units_run_in_the_waits_one_by_one() -> None:
+    """Waits are shorter than a whole W: some W's are cut, and what is left at the end runs whole."""
+    at = of_units([3, 3, 3], 1, 1, 1)
     schedule = hanayo_w(at)
     cut = Counter(op.units is not None for row in schedule.ops for op in row if op.kind is Kind.W)
     assert cut[True] > 0
     assert cut[False] > 0
     assert simulate(at, schedule).makespan < simulate(at, hanayo(at).split()).makespan
+
+
+def test_what_cutting_costs_counts() -> None:
+    """Where it did not, one more unit would seem to fit a wait, and the step would take 68."""
+    at = of_units([2, 2, 2], 2, 1, 1)
+    assert simulate(at, hanayo_w(at)).makespan == 66
+
+
+def test_units_make_room_for_an_input_gradient_too() -> None:
+    """What an I leaves may be more than its F left: rank 0 runs units before it, and would hold 17 otherwise. Rank 1
+    has none to run when its first I comes, and exceeds 1F1B's 16."""
+    at = of_units([3, 3], 0, 4, 6)
+    assert simulate(at, hanayo_w(at)).peak_memory == (15, 18)
 
 
 @pytest.mark.parametrize(("build", "name"), [(hanayo, "Hanayo"), (hanayo_w, "Hanayo-W")])
