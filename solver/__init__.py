@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .comparing import Comparison, compare
     from .core.bare import bare_problem
     from .core.errors import AdaptPipeError, InputError, NoAnswerError
     from .core.granularity import Granularity
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .core.placement import Placement, explicit, place
     from .core.problem import Affine, Links, Memory, Problem
     from .core.profile import Measurement, Part, Profile
+    from .core.regroup import regroup
     from .core.result import Objective, Result, Status
     from .core.schedule import Schedule
     from .core.slices import Slices
@@ -25,9 +27,10 @@ if TYPE_CHECKING:
     from .evaluate.simulate import simulate
     from .evaluate.structure import Violation
     from .evaluate.timeline import Timeline
-    from .solving import compare, solve
+    from .solving import solve
 
 _HOME = {
+    "comparing": ("Comparison", "compare"),
     "core.bare": ("bare_problem",),
     "core.errors": ("AdaptPipeError", "InputError", "NoAnswerError"),
     "core.granularity": ("Granularity",),
@@ -35,6 +38,7 @@ _HOME = {
     "core.placement": ("Placement", "explicit", "place"),
     "core.problem": ("Affine", "Links", "Memory", "Problem"),
     "core.profile": ("Measurement", "Part", "Profile"),
+    "core.regroup": ("regroup",),
     "core.result": ("Objective", "Result", "Status"),
     "core.schedule": ("Schedule",),
     "core.slices": ("Slices",),
@@ -44,13 +48,14 @@ _HOME = {
     "evaluate.simulate": ("simulate",),
     "evaluate.structure": ("Violation",),
     "evaluate.timeline": ("Timeline",),
-    "solving": ("compare", "solve"),
+    "solving": ("solve",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
     "AdaptPipeError",
     "Affine",
+    "Comparison",
     "Granularity",
     "InputError",
     "Kind",
@@ -79,6 +84,7 @@ __all__ = [
     "op_graph",
     "parse_op",
     "place",
+    "regroup",
     "simulate",
     "solve",
 ]

@@ -1,21 +1,20 @@
-"""Solve a problem with a method, or compare methods."""
+"""Solve a problem with a method."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from .core.errors import InputError
 from .core.granularity import ALL, Granularity
-from .core.method import Method
 from .core.problem import Problem
-from .core.result import NOT_THERE, Objective, Result
+from .core.result import Objective, Result
 from .core.schedule import Schedule
 from .evaluate.noise import Noise
 from .evaluate.simulate import simulate
-from .methods import METHODS, find_method
+from .methods import find_method
 from .portfolio.request import Progress, Request
 from .portfolio.running import run
 from .robust import hardened
@@ -26,7 +25,7 @@ PLAIN_SHARE = 0.5
 ROBUST_MOVES = 2_000
 """Moves of the robust search that a second of the limit stands for, where work is counted and not time."""
 
-__all__ = ["Progress", "compare", "solve"]
+__all__ = ["Progress", "solve"]
 
 
 def solve(
@@ -156,82 +155,3 @@ def solve(
         deadline=None if deterministic else started + time_limit,
         seed=seed,
     )
-
-
-def compare(
-    problem: Problem,
-    methods: Sequence[str] | None = None,
-    *,
-    objective: Objective = "makespan",
-    time_limit: float = 60.0,
-    workers: int = 2,
-    seed: int = 0,
-    on_progress: Callable[[Progress], None] | None = None,
-    sizes: tuple[int, ...] | None = None,
-    granularity: Granularity = ALL,
-) -> tuple[Result, ...]:
-    """Solve a problem with several methods; every one has the whole time limit.
-
-    A bound that one method proves for the problem holds for all, and goes into all results.
-
-    Parameters
-    ----------
-    problem
-        The problem.
-    methods
-        Names; None: all that exist for the problem. A named one that does not gives a result without a schedule.
-    objective, time_limit, workers, seed, on_progress, sizes, granularity
-        As for `solve`.
-
-    Raises
-    ------
-    InputError
-        When a name is unknown, or an option is out of range.
-
-    Examples
-    --------
-    >>> problem = Problem.from_dict({
-    ...     "pipeline": {"ranks": 2},
-    ...     "batch": {"samples": 2},
-    ...     "costs": {"forward": 2, "backward_input": 2, "backward_weight": 1},
-    ... })
-    >>> [(result.method, result.value) for result in compare(problem, ["gpipe", "zbh1"])]
-    [('GPipe', 15), ('ZB-H1', 13)]
-    """
-    chosen = [find_method(name) for name in methods] if methods is not None else list(METHODS)
-    results = []
-    for method in chosen:
-        try:
-            results.append(
-                solve(
-                    problem,
-                    method.name,
-                    objective=objective,
-                    time_limit=time_limit,
-                    workers=workers,
-                    seed=seed,
-                    on_progress=on_progress,
-                    sizes=sizes,
-                    granularity=granularity,
-                )
-            )
-        except InputError as error:
-            if method.build is None and method.suits(problem):
-                raise
-            if methods is not None:
-                results.append(_missing(method, objective, str(error)))
-    # What is proven without some choices need not hold for a schedule that has them.
-    proven: dict[Granularity, int] = {}
-    for r in results:
-        if r.proven_for == "problem":
-            proven[r.granularity] = max(r.bound, proven.get(r.granularity, 0))
-    return tuple(
-        replace(r, bound=proven[r.granularity], proven_for="problem")
-        if r.timeline and r.bound <= proven.get(r.granularity, -1)
-        else r
-        for r in results
-    )
-
-
-def _missing(method: Method, objective: Objective, reason: str) -> Result:
-    return Result(method.name, objective, None, 0, 0.0, reason=reason, lack=NOT_THERE)

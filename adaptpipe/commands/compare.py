@@ -1,4 +1,4 @@
-"""`adaptpipe compare`: every method on one problem."""
+"""`adaptpipe compare`: every method on the same layers, side by side."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Result
+from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem
 
 from .beside import run_beside_plan
 from .common import (
+    INTERRUPTED,
     Goal,
     compilation_notice,
     compiled,
@@ -22,31 +23,27 @@ from .common import (
     problem_argument,
     say,
     seed_option,
-    sizes_text,
     table,
     time_limit_option,
     workers_option,
 )
 from .disturbed import noise_option, print_disturbed, runs_option
-from .solve import progress_line
+from .solve import Interrupt, progress_line
 
 if TYPE_CHECKING:
-    from adaptpipe.solver.floating import Disturbed
-
-COLUMNS = (
-    "method", "status", "makespan", "bubble of makespan", "bubble of span", "peak memory", "messages",
-    "parameter copies", "sizes", "fused", "cut", "gap", "time",
-)  # fmt: skip
+    from adaptpipe.solver import Comparison
 
 
 def compare(
     problem: problem_argument,
     methods: Annotated[
         str | None,
-        typer.Option("--methods", metavar="A,B,…", help="Methods, separated by commas.", show_default="all"),
+        typer.Option(
+            "--methods", metavar="A,B,…", help="Methods, separated by commas.", show_default="auto and the literature's"
+        ),
     ] = None,
     objective: objective_option = Goal.makespan,
-    time_limit: time_limit_option = 60.0,
+    time_limit: time_limit_option = 30.0,
     workers: workers_option = 2,
     seed: seed_option = 0,
     granularity: granularity_option = "all",
@@ -54,7 +51,7 @@ def compare(
     runs: runs_option = 100,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="DIR", help="Write table, schedules and charts.", show_default=False),
+        typer.Option("-o", "--output", metavar="DIR", help="Write tables, schedules and charts.", show_default=False),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -67,10 +64,12 @@ def compare(
     ] = None,
     json: json_option = False,
 ) -> None:
-    """Solve one problem with every method, and print a table; or show where a run's time went, beside its plan.
+    """Compare methods at equal work, memory and ranks, each on its own placement; see docs/comparing.md.
 
-    The time limit is that of each search. With --noise a second table has the mean and the 95th percentile of each
-    method's schedule in random runs, static and adaptive; the seed is theirs, too.
+    Schedules of the literature are generated on every placement that the layers allow. auto is the solver, at the
+    problem's memory limit and at the memory of each of them. The time limit is that of all searches together. With
+    --noise a second table has the mean and the 95th percentile of each schedule in random runs, static and adaptive;
+    the seed is theirs, too.
     """
     loaded = Problem.load(problem)
     if trace is not None:
@@ -79,25 +78,25 @@ def compare(
         run_beside_plan(loaded, trace, json)
         return
     with patience(compilation_notice()):
+        from adaptpipe.solver.comparing import compare as compare_all
         from adaptpipe.solver.evaluate.noise import Noise
         from adaptpipe.solver.floating import disturbed
-        from adaptpipe.solver.methods import METHODS, find_method
-        from adaptpipe.solver.solving import compare as solve_all
+        from adaptpipe.solver.methods import find_method
 
     model = None if noise is None else Noise.parse(noise, seed)
     if model is not None:
         model.require_ranks(loaded.ranks)
-    names = [method.name for method in METHODS]
+    names = None
     if methods is not None:
-        names = list(dict.fromkeys(find_method(name.strip()).name for name in methods.split(",") if name.strip()))
+        names = [find_method(name.strip()).name for name in methods.split(",") if name.strip()]
         if not names:
             raise InputError("--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all")
     if output is not None:
         _make(output)
-    if any(find_method(name).build is None for name in names):
+    if names is None or any(find_method(name).build is None for name in names):
         compiled()
-    with patience(compilation_notice(), 2.0):
-        results = solve_all(
+    with patience(compilation_notice(), 2.0), Interrupt() as interrupt:
+        found = compare_all(
             loaded,
             names,
             objective=objective.value,
@@ -105,68 +104,45 @@ def compare(
             workers=workers,
             seed=seed,
             granularity=Granularity.parse(granularity),
-            on_progress=lambda progress: say(progress_line(progress, loaded.unit)),
+            on_progress=lambda where, progress: say(f"{progress_line(progress, loaded.unit)}  {where}"),
         )
+    timelines = {row.label: row.timeline for row in found.rows if row.timeline is not None}
     under = {
-        result.method: disturbed(loaded, result.timeline.schedule, model, objective.value, count=runs)
-        for result in results
-        if model is not None and result.timeline is not None
+        label: disturbed(timeline.problem, timeline.schedule, model, objective.value, count=runs)
+        for label, timeline in timelines.items()
+        if model is not None
     }
-    rows = [_row(loaded, result, under.get(result.method)) for result in results]
+    rows = [
+        row | {"under_noise": under[str(row["label"])].row() if row["label"] in under else None} for row in found.data()
+    ]
+    data: dict[str, object] = {"problem": loaded.name, "rows": rows, "front": found.front(), "notes": list(found.notes)}
     if output is not None:
-        _write(output, loaded, results, rows)
-        say(f"table, schedules and charts written to {output}")
+        from .comparing.files import write
+
+        write(output, found, data, rows)
+        say(f"tables, schedules and charts written to {output}")
     if json:
-        emit({"problem": loaded.name, "rows": rows})
+        emit(data)
     else:
-        _print(loaded, results)
+        _print(found)
         if under:
             print_disturbed("method", list(under.items()), loaded.unit)
-    if all(result.timeline is None for result in results):
-        raise NoAnswerError(f"{loaded.name}: none of the methods has a schedule")
+    if interrupt.came:
+        say("interrupted; this is what was found so far")
+        raise typer.Exit(INTERRUPTED)
+    if not any(row.fits for row in found.rows):
+        raise NoAnswerError(f"{loaded.name}: none of the methods has a schedule within the limits")
 
 
-def _row(problem: Problem, result: Result, under: Disturbed | None) -> dict[str, object]:
-    return result.row() | {
-        "unit": problem.unit,
-        "parameter_copies": problem.placement.directions,
-        "under_noise": None if under is None else under.row(),
-    }
+def _print(found: Comparison) -> None:
+    from .comparing.cells import COLUMNS, FRONT_COLUMNS, front_cells, reasons, row_cells, title
 
-
-def _print(problem: Problem, results: tuple[Result, ...]) -> None:
-    from adaptpipe.solver.evaluate.limits import in_unit
-
-    rows, reasons = [], []
-    for result in results:
-        timeline = result.timeline
-        if timeline is not None and result.reason:
-            reasons.append(f"{result.method}: {result.reason}")
-        if timeline is None:
-            rows.append([result.method, result.standing, *["–"] * (len(COLUMNS) - 3), f"{result.time_s:.2f} s"])
-            reason = result.reason or "no schedule was found"
-            reasons.append(reason if result.method in reason else f"{result.method}: {reason}")
-            continue
-        rows.append(
-            [
-                result.method,
-                result.standing,
-                f"{timeline.makespan:,} {problem.unit}",
-                f"{timeline.bubble:.2%}",
-                f"{timeline.span_bubble:.2%}",
-                in_unit(max(timeline.peak_memory), problem.memory.unit),
-                f"{timeline.messages:,}",
-                str(problem.placement.directions),
-                sizes_text(timeline.schedule.sizes, 1),
-                f"{timeline.schedule.fused_share:.0%}",
-                f"{timeline.schedule.cut_share:.0%}",
-                "unknown" if result.gap is None else f"{result.gap:.2%}",
-                f"{result.time_s:.2f} s",
-            ]
-        )
-    table(COLUMNS, rows, title=f"{problem.name}: {problem.ranks} ranks, {problem.samples} samples")
-    for line in reasons:
+    table(COLUMNS, [row_cells(found, row) for row in found.rows], title=title(found))
+    for line in [*found.notes, *reasons(found)]:
         print(line)
+    if len(found.levels) > 1:
+        cells = [front_cells(found, level) for level in found.levels]
+        table(FRONT_COLUMNS, cells, title="the solver at the memory of the heuristics")
 
 
 def _make(folder: Path) -> None:
@@ -174,27 +150,3 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-
-
-def _write(folder: Path, problem: Problem, results: tuple[Result, ...], rows: list[dict[str, object]]) -> None:
-    import csv
-    import io
-
-    import msgspec
-
-    from adaptpipe.solver.evaluate.chart import save_chart
-    from adaptpipe.solver.files.reading import write_text
-
-    text = msgspec.json.format(msgspec.json.encode({"problem": problem.name, "rows": rows}), indent=1).decode()
-    write_text(folder / "table.json", text + "\n")
-    buffer = io.StringIO()
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    writer = csv.DictWriter(buffer, names)
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(folder / "table.csv", buffer.getvalue())
-    for result in results:
-        if result.timeline is not None:
-            stem = result.method.replace("/", "-")
-            result.schedule.save(folder / f"{stem}.json", problem.name)
-            save_chart(result.timeline, folder / f"{stem}.png")

@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from ..core.ops import Op
-from ..core.problem import Problem, price
+from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
+from ..core.slices import sliced_price
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,10 @@ class Timeline:
         if not message:
             return None
         placement = self.schedule.placement
+        slices, tokens = self.schedule.slices, self.problem.tokens
         leaving = [[s for s, (a, b) in enumerate(pairwise(row)) if a != b] for row in placement.stages]
         return 2 * sum(
-            price(message[stage], size)
+            sliced_price(message[stage], size, tokens, j % slices)
             for j, size in enumerate(sizes)
             for stage in leaving[placement.direction_of(j, len(sizes))]
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import Problem, Result, Schedule, check, simulate
+from adaptpipe.solver import Problem, Result, Schedule, simulate
 from tests.commands.cli import PROBLEM, ROWS, answer, call, write_problem, write_schedule
 from tests.solver.files.test_problem_file import edit
 from tests.strategies import problem_data, schedules_of
@@ -148,49 +147,6 @@ def test_check_counts_what_it_does_not_draw(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout.count("> rank") == 5
     assert result.stdout.endswith("not valid: 8 violations; the first 5 are shown\n")
-
-
-def test_compare_prints_a_table_with_reasons(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    result = call("compare", write_problem(tmp_path), "--methods", "GPipe, zbh1, ZB-V", "-o", folder)
-    assert result.exit_code == 0
-    for word in ("bubble of makespan", "bubble of span", "peak memory", "messages", "parameter copies", "gap", "ZB-H1"):
-        assert word in result.stdout
-    assert "ZB-V needs placement 'v'" in result.stdout
-    assert "UNKNOWN" not in result.stdout
-    assert "n/a" in result.stdout
-    assert {path.name for path in folder.iterdir()} == {
-        "table.json", "table.csv", "GPipe.json", "GPipe.png", "ZB-H1.json", "ZB-H1.png",
-    }  # fmt: skip
-    problem = Problem.from_dict(PROBLEM)
-    assert check(problem, Schedule.load(folder / "ZB-H1.json")) == ()
-    rows = msgspec.json.decode((folder / "table.json").read_bytes())["rows"]
-    with (folder / "table.csv").open() as file:
-        assert [row["makespan"] for row in csv.DictReader(file)] == [str(row["makespan"] or "") for row in rows]
-
-
-def test_compare_marks_a_schedule_over_the_limit(tmp_path: Path) -> None:
-    problem = write_problem(tmp_path, memory={"unit": "MB", "activation": 3, "limit": 5})
-    result = call("compare", problem, "--methods", "GPipe,greedy")
-    assert result.exit_code == 0
-    assert "over limit" in result.stdout
-    assert "it needs 6 MB on rank 0, and the limit is 5 MB" in result.stdout
-
-
-def test_compare_of_nothing(tmp_path: Path) -> None:
-    problem = write_problem(tmp_path)
-    result = call("compare", problem, "--methods", "ZB-V")
-    assert result.exit_code == 1
-    assert "tiny: none of the methods has a schedule" in result.stderr
-    result = call("compare", problem, "--methods", ",")
-    assert result.exit_code == 2
-    assert "--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all" in result.stderr
-    result = call("compare", problem, "--methods", "magic")
-    assert result.exit_code == 2
-    (tmp_path / "file").write_text("")
-    result = call("compare", problem, "--methods", "GPipe", "-o", tmp_path / "file")
-    assert result.exit_code == 2
-    assert "cannot be made" in result.stderr
 
 
 def test_show(tmp_path: Path) -> None:

@@ -83,8 +83,12 @@ def test_json_keys(tmp_path: Path) -> None:
     }
     assert set(answer(call("check", problem, schedule, "--json"))) == {"problem", "valid", "violations"}
     compared = answer(call("compare", problem, "--methods", "1f1b,zb-v", "--json"))
-    assert set(compared) == {"problem", "rows"}
-    assert [set(row) for row in compared["rows"]] == [RESULT_KEYS | {"parameter_copies", "under_noise"}] * 2
+    assert set(compared) == {"problem", "rows", "front", "notes"}
+    more = {
+        "label", "fits", "placement", "stages_per_rank", "slices", "parameter_copies", "gap_over_placements",
+        "under_noise",
+    }  # fmt: skip
+    assert [set(row) for row in compared["rows"]] == [RESULT_KEYS | more] * 2
     shown = answer(call("show", problem, schedule, "--json", "-o", tmp_path / "x.svg"))
     assert {"problem", "output", "makespan", "span", "bubble", "span_bubble", "peak_memory", "unit"} <= set(shown)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, Status, check, compare, simulate, solve
+from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, Status, check, simulate, solve
 from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
 from adaptpipe.solver.core.granularity import NONE
 from adaptpipe.solver.evaluate.noise import Noise
@@ -283,25 +283,6 @@ def test_cut_weight_gradients_are_in_the_model() -> None:
     assert lower_bound(cut) <= free.bound <= free.value <= whole.value
 
 
-def test_compare_gives_every_method_that_exists_and_one_bound() -> None:
-    results = compare(published(4, 8, 1), time_limit=5)
-    names = [result.method for result in results]
-    assert names[:5] == ["auto", "cpsat", "anneal", "ilp", "greedy"]
-    assert "1F1B" in names
-    assert "ZB-V" not in names
-    assert {result.bound for result in results if result.timeline is not None} == {4563}
-    value = {result.method: result.value for result in results}
-    assert value["1F1B-split"] == 4806
-    assert value["ZB-H1"] == 4563
-
-
-def test_compare_says_why_a_named_method_is_missing() -> None:
-    (result,) = compare(published(4, 8, 1), ["zbv"])
-    assert result.timeline is None
-    assert "ZB-V" in result.reason
-    assert (result.standing, result.status) == ("n/a", Status.UNKNOWN)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -316,9 +297,6 @@ def test_compare_says_why_a_named_method_is_missing() -> None:
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         solve(published(4, 8, 1), **options)
-    if "method" in options:
-        with pytest.raises(InputError, match=message):
-            compare(published(4, 8, 1), [options["method"]])
 
 
 def test_a_schedule_is_what_it_says() -> None:

@@ -1,0 +1,1 @@
+"""What `adaptpipe compare` prints and writes."""

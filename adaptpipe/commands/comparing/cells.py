@@ -1,0 +1,99 @@
+"""A comparison as tables of text: for the terminal, Markdown and CSV."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from adaptpipe.commands.common import sizes_text
+
+if TYPE_CHECKING:
+    from adaptpipe.solver import Comparison
+    from adaptpipe.solver.comparing import Level, Row
+
+COLUMNS = (
+    "method", "placement", "status", "makespan", "bubble of makespan", "bubble of span", "peak memory",
+    "parameter copies", "messages", "message bytes", "stages per rank", "sizes", "fused", "cut", "gap",
+    "gap over placements", "time",
+)  # fmt: skip
+FRONT_COLUMNS = (
+    "memory limit", "peak memory", "placement", "makespan", "bubble of makespan", "bubble of span", "gap", "found by",
+    "time",
+)  # fmt: skip
+
+
+def row_cells(comparison: Comparison, row: Row) -> list[str]:
+    """One row of the table."""
+    timeline, result = row.timeline, row.result
+    if timeline is None:
+        return [row.label, "–", result.standing, *["–"] * (len(COLUMNS) - 4), f"{result.time_s:.2f} s"]
+    return [
+        row.label,
+        row.placement,
+        result.standing if row.fits else "over limit",
+        f"{timeline.makespan:,} {timeline.problem.unit}",
+        f"{timeline.bubble:.2%}",
+        f"{timeline.span_bubble:.2%}",
+        _bytes(row.memory, comparison),
+        str(row.copies),
+        f"{timeline.messages:,}",
+        "–" if timeline.message_bytes is None else _bytes(timeline.message_bytes, comparison),
+        str(row.data()["stages_per_rank"]),
+        sizes_text(timeline.schedule.sizes, 1),
+        f"{timeline.schedule.fused_share:.0%}",
+        f"{timeline.schedule.cut_share:.0%}",
+        share(row.gap),
+        share(comparison.gap(row)) if row.fits else "–",
+        f"{result.time_s:.2f} s",
+    ]
+
+
+def front_cells(comparison: Comparison, level: Level) -> list[str]:
+    """The solver at one level of memory."""
+    from adaptpipe.solver.comparing import where_text
+
+    result = level.best
+    known = [limit for limit in level.limits if limit is not None]
+    limit = "none" if not known else ("" if len(set(level.limits)) == 1 else "from ") + _bytes(min(known), comparison)
+    timeline = result.timeline
+    if timeline is None:
+        return [limit, "–", result.standing, *["–"] * (len(FRONT_COLUMNS) - 4), f"{result.time_s:.2f} s"]
+    return [
+        limit + (" (the problem's)" if level.own and known else ""),
+        _bytes(max(timeline.peak_memory), comparison),
+        where_text(timeline.problem),
+        f"{timeline.makespan:,} {timeline.problem.unit}",
+        f"{timeline.bubble:.2%}",
+        f"{timeline.span_bubble:.2%}",
+        share(result.gap),
+        result.found_by,
+        f"{sum(each.time_s for each in level.results):.2f} s",
+    ]
+
+
+def reasons(comparison: Comparison) -> list[str]:
+    """Why rows have no schedule, and what searches left open, in sentences."""
+    lines = []
+    for row in comparison.rows:
+        reason = row.result.reason or ("no schedule was found" if row.timeline is None else "")
+        if row.timeline is not None and not row.fits:
+            lines.append(f"{row.label}: over the limit: {reason.rpartition('; ')[2]}")
+        elif reason:
+            lines.append(reason if reason.startswith(row.method.name) else f"{row.label}: {reason}")
+    return lines
+
+
+def title(comparison: Comparison) -> str:
+    """Of tables and chart."""
+    problem = comparison.problem
+    return f"{problem.name}: {problem.ranks} ranks, {problem.samples} samples"
+
+
+def share(value: float | None) -> str:
+    """A gap as text."""
+    return "unknown" if value is None else f"{value:.2%}"
+
+
+def _bytes(count: int, comparison: Comparison) -> str:
+    from adaptpipe.solver.evaluate.limits import in_unit
+
+    return in_unit(count, comparison.problem.memory.unit)

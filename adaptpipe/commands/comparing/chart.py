@@ -1,0 +1,198 @@
+"""Chart of bubble against memory: every heuristic a point, the front of the heuristics, and the solver's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from adaptpipe.solver import InputError
+
+from .cells import title
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+    from adaptpipe.solver import Comparison
+
+MARKS = {
+    "linear": ("o", "#0072B2"),
+    "loop": ("s", "#E69F00"),
+    "v": ("v", "#009E73"),
+    "wave": ("D", "#CC79A7"),
+    "bidirectional": ("P", "#56B4E9"),
+    "explicit": ("X", "#5B5B5B"),
+}
+"""Marker and colour of each placement: Okabe and Ito's palette, and no two share a shape."""
+
+SOLVER, INK, GREY, FAINT = "#D55E00", "#22262B", "#6B7480", "#E4E7EB"
+
+NEAR = ((7, 0), (-7, 0), (0, 8), (0, -8), (6, 7), (6, -7), (-6, 7), (-6, -7))
+"""Where a label may stand beside its point, in points; farther away by each of `FAR`."""
+
+FAR = (1, 2, 3.2, 4.6, 6.2, 8, 10, 12.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A schedule in the chart: memory in the chart's unit, bubble in percent."""
+
+    label: str
+    placement: str
+    memory: float
+    bubble: float
+
+
+def save_front(comparison: Comparison, path: Path) -> None:
+    """Write the chart; the ending says the format.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be written.
+    """
+    import matplotlib
+
+    # Text stays text, and the same comparison gives the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "adaptpipe", "font.size": 9}):
+        figure = draw(comparison)
+        try:
+            figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else {}, facecolor="white")
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def draw(comparison: Comparison) -> Figure:
+    """The chart."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    unit, scale = _unit(comparison)
+    spots = list(_spots(comparison, scale))
+    solver = _solver(comparison, scale)
+    figure = Figure(figsize=(10.5, 6.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    memories, bubbles = zip(*((each.memory, each.bubble) for each in [*spots, *solver]), strict=True)
+    right, top, low = 1.06 * max(1e-9, *memories), 1.08 * max(1.0, *bubbles), min(0.0, *bubbles)
+    axes.set_xlim(0, right)
+    axes.set_ylim(1.08 * low if low < 0 else 0, top)
+    _frame(axes, comparison, unit, scale)
+    _staircase(axes, spots, GREY, "front of the heuristics", "--", right)
+    if solver:
+        _staircase(axes, solver, SOLVER, "front of the solver", "-", right)
+        axes.plot(
+            [each.memory for each in solver], [each.bubble for each in solver], "*", color=SOLVER, label="solver",
+            markersize=10, markeredgecolor="white", zorder=5,
+        )  # fmt: skip
+    for placement in dict.fromkeys(each.placement for each in spots):
+        marker, colour = MARKS[placement]
+        points = [(each.memory, each.bubble) for each in spots if each.placement == placement]
+        axes.plot(
+            *zip(*points, strict=True), marker, color=colour, label=placement, markersize=6, markeredgecolor="white",
+            linestyle="none", zorder=4,
+        )  # fmt: skip
+    figure.legend(loc="outside lower center", frameon=False, ncols=5)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    _name(axes, spots, solver)
+    return figure
+
+
+def _unit(comparison: Comparison) -> tuple[str, int]:
+    """The unit in which memory is drawn, and bytes in one."""
+    from adaptpipe.solver.core.problem import BYTES
+    from adaptpipe.solver.evaluate.limits import readable_unit
+
+    unit = readable_unit(max(row.memory for row in comparison.rows), comparison.problem.memory.unit)
+    return unit, BYTES[unit]
+
+
+def _spots(comparison: Comparison, scale: int) -> Iterator[Spot]:
+    for row in comparison.rows:
+        if row.timeline is not None and row.value is not None and row.method.build is not None:
+            place = row.timeline.schedule.placement.name
+            yield Spot(row.label, place, row.memory / scale, 100 * comparison.bubble(row.value))
+
+
+def _solver(comparison: Comparison, scale: int) -> list[Spot]:
+    """The solver's schedules, those that no other one of them beats in memory and value; named by their placements."""
+    from adaptpipe.solver.comparing import pareto, where_text
+
+    found = {
+        (max(timeline.peak_memory), timeline.value(comparison.objective)): timeline.problem
+        for level in comparison.levels
+        if (timeline := level.best.timeline) is not None
+    }
+    return [
+        Spot(where_text(found[pair]), found[pair].placement.name, pair[0] / scale, 100 * comparison.bubble(pair[1]))
+        for pair in pareto(found)
+    ]
+
+
+def _staircase(axes: Axes, spots: Sequence[Spot], colour: str, label: str, style: str, right: float) -> None:
+    """Line below which no spot lies: from each of the best on, no more than its bubble is had."""
+    front: list[Spot] = []
+    for each in sorted(spots, key=lambda spot: (spot.memory, spot.bubble)):
+        if not front or each.bubble < front[-1].bubble:
+            front.append(each)
+    if front:
+        xs, ys = [each.memory for each in front], [each.bubble for each in front]
+        axes.step([*xs, right], [*ys, ys[-1]], where="post", color=colour, linestyle=style, label=label, zorder=2)
+
+
+def _frame(axes: Axes, comparison: Comparison, unit: str, scale: int) -> None:
+    objective = comparison.objective
+    axes.set_title(f"{title(comparison)}: bubble against memory", loc="left", color=INK)
+    axes.set_xlabel(f"peak memory of the fullest rank, {unit}")
+    axes.set_ylabel(f"bubble of the {objective}, %  (of ranks × {objective}, without F, I or W)")
+    axes.grid(True, color=FAINT, linewidth=0.7)
+    axes.set_axisbelow(True)
+    for spine in ("top", "right"):
+        axes.spines[spine].set_visible(False)
+    limits = {limit for limit in comparison.problem.memory.limit if limit is not None}
+    if limits and min(limits) / scale <= axes.get_xlim()[1]:
+        axes.axvline(min(limits) / scale, color=INK, linewidth=0.9, linestyle=":", label="memory limit", zorder=1)
+
+
+def _name(axes: Axes, spots: Sequence[Spot], solver: Sequence[Spot]) -> None:
+    """A name beside each point, where it hides no other name and no point; farther away with a line."""
+    from matplotlib.transforms import Bbox
+
+    figure = axes.get_figure()
+    assert figure is not None
+    half = 4 * figure.dpi / 72
+    taken: list[Bbox] = []
+    for each in [*spots, *solver]:
+        x, y = axes.transData.transform((each.memory, each.bubble))
+        taken.append(Bbox.from_extents(x - half, y - half, x + half, y + half))
+    for group, colour in ((solver, SOLVER), (spots, INK)):
+        names: dict[tuple[float, float], list[str]] = {}  # schedules in the same place have one name
+        for each in group:
+            names.setdefault((round(each.memory, 6), round(each.bubble, 3)), []).append(each.label)
+        for point, labels in sorted(names.items()):
+            _settle(axes, point, ", ".join(labels), colour, taken)
+
+
+def _settle(axes: Axes, point: tuple[float, float], name: str, colour: str, taken: list[Bbox]) -> None:
+    inside = axes.get_window_extent()
+    text = axes.annotate(name, point, (0, 0), textcoords="offset points", fontsize=7.5, color=colour, zorder=6)
+    for far in FAR:
+        for dx, dy in NEAR:
+            text.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")
+            text.set_verticalalignment("bottom" if dy > 0 else "top" if dy < 0 else "center")
+            text.set_position((dx * far, dy * far))
+            box = text.get_window_extent()
+            within = box.x0 >= inside.x0 and box.x1 <= inside.x1 and box.y0 >= inside.y0 and box.y1 <= inside.y1
+            if within and not any(box.overlaps(each) for each in taken):
+                taken.append(box)
+                if far > FAR[0]:
+                    line = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 3}
+                    axes.annotate(
+                        "", point, (dx * far, dy * far), textcoords="offset points", arrowprops=line, zorder=3
+                    )
+                return
+    taken.append(text.get_window_extent())

@@ -1,0 +1,119 @@
+"""`adaptpipe compare`: tables, files and chart."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import msgspec
+
+from adaptpipe.commands.comparing.chart import draw
+from adaptpipe.solver import Problem, Schedule, check, compare
+from tests.commands.cli import PROBLEM, answer, call, write_problem
+
+
+def test_a_table_with_reasons_and_files(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    result = call("compare", write_problem(tmp_path), "--methods", "GPipe, zbh1, ZB-V", "-o", folder)
+    assert result.exit_code == 0
+    for word in ("bubble of makespan", "bubble of span", "peak memory", "messages", "parameter copies", "gap", "ZB-H1"):
+        assert word in result.stdout
+    assert "ZB-V needs placement v: pipeline.layers_per_stage: the 2 stages have 2 layers in all" in result.stdout
+    assert "UNKNOWN" not in result.stdout
+    assert "n/a" in result.stdout
+    assert {path.name for path in folder.iterdir()} == {
+        "table.json", "table.csv", "table.md", "pareto.png", "pareto.svg", "GPipe.json", "GPipe.png", "ZB-H1.json",
+        "ZB-H1.png",
+    }  # fmt: skip
+    problem = Problem.from_dict(PROBLEM)
+    assert check(problem, Schedule.load(folder / "ZB-H1.json")) == ()
+    rows = msgspec.json.decode((folder / "table.json").read_bytes())["rows"]
+    with (folder / "table.csv").open() as file:
+        assert [row["makespan"] for row in csv.DictReader(file)] == [str(row.get("makespan") or "") for row in rows]
+    markdown = (folder / "table.md").read_text()
+    lines = [line for line in markdown.splitlines() if line.startswith("| ")]
+    assert [line.split(" | ")[0] for line in lines] == ["| method", "| GPipe", "| ZB-H1", "| ZB-V"]
+    assert len({line.count("|") for line in lines}) == 1
+    assert "![bubble against memory](pareto.png)" in markdown
+
+
+def test_placements_of_the_same_layers(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, pipeline={"ranks": 2, "layers_per_stage": 4})
+    data = answer(call("compare", problem, "--methods", "interleaved,zbv,1f1b", "--json"))
+    assert [(row["label"], row["placement"], row["stages_per_rank"]) for row in data["rows"]] == [
+        ("1F1B", "linear", 1),
+        ("Interleaved1F1B v=2", "loop", 2),
+        ("Interleaved1F1B v=4", "loop", 4),
+        ("ZB-V", "v", 2),
+    ]
+    assert data["front"] == []
+
+
+def test_the_solver_at_every_memory(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, pipeline={"ranks": 2, "layers_per_stage": 2}, batch={"samples": 4})
+    folder = tmp_path / "out"
+    result = call("compare", problem, "--time-limit", 1, "-o", folder, "--json")
+    data = answer(result)
+    rows = {row["label"]: row for row in data["rows"]}
+    best = min(row["makespan"] for row in data["rows"] if row["fits"])
+    auto = [row for label, row in rows.items() if label.startswith("auto on")]
+    assert min(row["makespan"] for row in auto) == best
+    front = data["front"]
+    assert [each["own"] for each in front].count(True) == 1
+    for each in front:
+        for row in data["rows"]:
+            if row["makespan"] is not None and max(row["peak_memory"]) <= min(each["limit"]):
+                assert each["makespan"] <= row["makespan"]
+    assert "the problem's" in (folder / "table.md").read_text()
+    assert ", 6 MB\n" in result.stderr, "progress says on which placement, within which memory"
+    text = call("compare", problem, "--time-limit", 0.5).stdout
+    assert text.count("the solver at the memory of the heuristics") == 1
+
+
+def test_the_chart_names_every_point_once() -> None:
+    problem = Problem.from_dict(
+        PROBLEM | {"pipeline": {"ranks": 4, "layers_per_stage": 4}, "batch": {"samples": 8}, "name": "chart"}
+    )
+    found = compare(problem, time_limit=0.5)
+    figure = draw(found)
+    (axes,) = figure.axes
+    named = ", ".join(text.get_text() for text in axes.texts)
+    for row in found.rows:
+        if row.timeline is not None and row.method.build is not None:
+            assert row.label in named
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
+    for index, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:index])
+    assert axes.get_xlim()[0] == 0
+    assert axes.get_ylim()[0] <= 0
+    assert "chart: 4 ranks, 8 samples" in axes.get_title("left")
+    assert "MB" in axes.get_xlabel()
+
+
+def test_a_schedule_over_the_limit_is_marked(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path, memory={"unit": "MB", "activation": 3, "limit": 5})
+    result = call("compare", problem, "--methods", "GPipe,greedy")
+    assert result.exit_code == 0
+    assert "over limit" in result.stdout
+    assert "GPipe: over the limit: it needs 6 MB on rank 0, and the limit is 5 MB" in result.stdout
+    result = call("compare", problem, "--methods", "GPipe")
+    assert result.exit_code == 1
+    assert "tiny: none of the methods has a schedule within the limits" in result.stderr
+
+
+def test_nothing_to_compare(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path)
+    result = call("compare", problem, "--methods", "ZB-V", "-o", tmp_path / "none")
+    assert result.exit_code == 1
+    assert "tiny: none of the methods has a schedule" in result.stderr
+    assert not (tmp_path / "none" / "pareto.png").exists()
+    result = call("compare", problem, "--methods", ",")
+    assert result.exit_code == 2
+    assert "--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all" in result.stderr
+    result = call("compare", problem, "--methods", "magic")
+    assert result.exit_code == 2
+    (tmp_path / "file").write_text("")
+    result = call("compare", problem, "--methods", "GPipe", "-o", tmp_path / "file")
+    assert result.exit_code == 2
+    assert "cannot be made" in result.stderr

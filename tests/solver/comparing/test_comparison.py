@@ -1,0 +1,240 @@
+"""Methods side by side: equal work, true bounds, and a solver that is never worse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from adaptpipe.solver import Comparison, InputError, Problem, check, compare, place, simulate
+from adaptpipe.solver.comparing import Row, frontier, pareto
+from adaptpipe.solver.comparing.front import MOST_LEVELS
+from adaptpipe.solver.comparing.row import without_limits
+from adaptpipe.solver.core.slices import Slices
+from adaptpipe.solver.evaluate.limits import over_limit
+from tests.strategies import problems
+
+MEMORY = {"unit": "MB", "activation": 40, "retained": 20, "limit": 160}
+
+
+def model(memory: dict[str, Any] = MEMORY, layers: int = 4, samples: int = 8, **more: Any) -> Problem:
+    costs = {"forward": 120, "backward_input": 120, "backward_weight": 80} | more
+    return Problem.from_dict(
+        {
+            "name": "model",
+            "pipeline": {"ranks": 4, "layers_per_stage": layers},
+            "batch": {"samples": samples},
+            "costs": costs,
+            "memory": memory,
+            "links": {"latency": 1, "bandwidth": 1e9, "bytes": 3000},
+        }
+    )
+
+
+def by_label(found: Comparison) -> dict[str, Row]:
+    return {row.label: row for row in found.rows}
+
+
+def test_each_method_on_its_own_placement_at_equal_work() -> None:
+    rows = by_label(compare(model(), ["gpipe", "1f1b", "interleaved", "zbv", "chimera"]))
+    assert list(rows) == ["GPipe", "1F1B", "Interleaved1F1B v=2", "Interleaved1F1B v=4", "Chimera", "ZB-V"]
+    for row in rows.values():
+        assert row.timeline is not None
+        assert sum(row.timeline.work) == 4 * 8 * 320
+    places = {label: row.placement for label, row in rows.items()}
+    assert places["Interleaved1F1B v=4"] == "loop v=4"
+    assert places["ZB-V"] == "v"
+    assert rows["Chimera"].copies == 2
+    assert rows["1F1B"].copies == 1
+    figures = rows["Interleaved1F1B v=2"].data()
+    # Each of 8 micro-batches passes 7 boundaries, there and back; one within a stage has that stage's bytes.
+    assert (figures["messages"], figures["message_bytes"]) == (112, 112 * 3000)
+
+
+def test_a_schedule_over_the_limit_is_shown_with_what_it_needs() -> None:
+    found = compare(model(), ["gpipe", "1f1b"])
+    rows = by_label(found)
+    assert not rows["GPipe"].fits
+    assert rows["GPipe"].memory == 8 * 40 * 10**6
+    assert rows["GPipe"].value == 8 * 320 + 3 * 320 + 6 * 4
+    assert "it needs 320 MB on rank 0, and the limit is 160 MB" in rows["GPipe"].result.reason
+    assert found.gap(rows["GPipe"]) is None
+    assert rows["GPipe"].gap is not None
+    # Its own bound is one without limits: lower than what is proven within them.
+    assert rows["GPipe"].bound <= rows["1F1B"].bound
+
+
+def test_no_schedule_at_all_within_the_limit() -> None:
+    tight = model(MEMORY | {"static": 200})
+    found = compare(tight, ["1f1b"])
+    assert [(row.fits, row.memory) for row in found.rows] == [(False, 360 * 10**6)]
+    assert found.bound == 0
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_bounds_hold_for_the_placements_they_are_of(data: st.DataObject) -> None:
+    problem = data.draw(problems(max_ranks=3, max_samples=4, families=("linear", "v", "loop")))
+    problem = replace(problem, layers=(2,) * problem.stages)
+    found = compare(problem, ["gpipe", "1f1b", "interleaved", "zbh1", "zbv", "chimera"])
+    for row in found.rows:
+        if row.timeline is None:
+            assert row.result.reason
+            continue
+        assert row.value is not None
+        assert row.bound <= row.value
+        placed = row.timeline.problem if row.fits else without_limits(row.timeline.problem)
+        assert check(placed, row.timeline.schedule) == ()
+        assert row.fits == (not over_limit(row.timeline))
+        if row.fits:
+            assert found.bound <= row.bound
+
+
+@pytest.mark.timeout(300)
+@settings(max_examples=12)
+@given(st.data())
+def test_the_solver_is_never_worse_than_a_row_that_fits(data: st.DataObject) -> None:
+    """On any placement, at every level of memory."""
+    problem = data.draw(problems(max_ranks=3, max_samples=4, families=("linear", "v"), sizes=False))
+    problem = replace(problem, layers=(2,) * problem.stages)
+    objective: Any = data.draw(st.sampled_from(["makespan", "span"]))
+    found = compare(
+        problem, ["auto", "1f1b", "interleaved", "zbh1", "zbh2", "zbv"], objective=objective, time_limit=0.2
+    )
+    assert any(level.own for level in found.levels)
+    for level in found.levels:
+        fitting = [
+            row.value
+            for row in found.rows
+            if row.timeline is not None
+            and row.value is not None
+            and all(
+                top is None or peak <= top for peak, top in zip(row.timeline.peak_memory, level.limits, strict=True)
+            )
+        ]
+        if fitting:
+            assert level.best.value is not None
+            assert level.best.value <= min(fitting)
+        for result in level.results:
+            if result.timeline is not None:
+                assert check(result.timeline.problem, result.schedule) == ()
+                assert result.timeline.problem.memory.limit == level.limits
+                assert result.bound <= result.timeline.value(objective)
+
+
+def test_what_less_memory_gives_is_not_lost_with_more() -> None:
+    found = compare(model(), time_limit=3)
+    values = [level.best.value for level in found.levels]
+    assert None not in values
+    assert values == sorted(values, key=lambda value: -(value or 0))
+    assert [level.own for level in found.levels].count(True) == 1
+    assert len(found.levels) <= MOST_LEVELS + 1
+    front = found.front()
+    assert [each["makespan"] for each in front] == values
+    labels = [row.label for row in found.rows]
+    assert labels[0].startswith("auto on ")
+    assert len(labels) == len(set(labels))
+
+
+def test_levels_are_where_the_heuristics_are() -> None:
+    found = compare(model(MEMORY | {"limit": 10**6}), ["1f1b", "zbh1", "zbh2"])
+    levels = frontier(found.problem, found.rows, time_limit=0.5)
+    rooms = {level.limits[0] for level in levels}
+    assert rooms == {row.memory for row in found.rows} | {10**12}
+    free = model({"activation": 1})
+    without = frontier(free, compare(free, ["1f1b", "zbh2"]).rows, time_limit=0.5)
+    assert [level.limits for level in without] == [(4,) * 4, (None,) * 4]
+
+
+def test_one_proof_serves_all_schedules_of_a_problem() -> None:
+    found = compare(model(), ["auto", "1f1b", "zbv"], time_limit=2)
+    for row in found.rows:
+        same = [
+            other.bound
+            for other in found.rows
+            if row.timeline is not None
+            and other.timeline is not None
+            and other.timeline.problem == row.timeline.problem
+        ]
+        assert row.bound == max(same)
+
+
+def test_notes_name_the_rows_that_are_not_comparable() -> None:
+    every = ["gpipe", "1f1b", "zbh1", "zbh2", "chimera"]
+    notes = compare(model(), every).notes
+    assert any(note.startswith("Chimera: parameters held twice") and "static is 0" in note for note in notes)
+    assert any(note.startswith("ZB-H2: ranks begin and end at different times") for note in notes)
+    assert not any("fused" in note for note in notes)
+    assert not any("sizes differ" in note for note in notes)
+    counted = compare(model(MEMORY | {"static": 1}), every).notes
+    assert not any("static is 0" in note for note in counted)
+    fused = compare(model(backward=150), every).notes
+    assert any(note.startswith("GPipe, 1F1B, Chimera: fused backwards are priced apart") for note in fused)
+    assert not any("fused" in note for note in compare(model(backward=150), ["zbh1"]).notes)
+
+
+def test_micro_batch_sizes_that_differ_are_noted() -> None:
+    cost, data = {"fixed": 30, "per_sample": 10}, {"activation": {"per_sample": 10}}
+
+    def sized(limit: int) -> Comparison:
+        problem = {
+            "pipeline": {"ranks": 2, "layers_per_stage": 2},
+            "batch": {"samples": 8, "microbatch_sizes": [1, 2, 3, 4]},
+            "costs": dict.fromkeys(("forward", "backward_input", "backward_weight"), cost),
+            "memory": data | {"limit": limit},
+        }
+        return compare(Problem.from_dict(problem), ["1f1b", "interleaved"])
+
+    first = sized(30)
+    assert [row.timeline and row.timeline.schedule.microbatches for row in first.rows] == [7, 8]
+    assert "Micro-batch sizes differ between rows: compare makespans, not bubbles." in first.notes
+    # What a schedule over the limit needs is told for the smallest micro-batches: with larger ones it needs more.
+    second = sized(24)
+    assert [(row.fits, row.memory) for row in second.rows] == [(True, 20), (False, 25)]
+    assert second.notes == ()
+
+
+def test_the_common_bubble_is_a_rows_own_where_ranks_have_the_same_work() -> None:
+    found = compare(model(), ["1f1b", "zbv", "interleaved"])
+    for row in found.rows:
+        assert row.timeline is not None
+        assert row.value is not None
+        assert found.bubble(row.value) == pytest.approx(row.timeline.bubble)
+    assert found.bubble(0) == 0
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(InputError, match="methods: the list is empty; name some, or leave it out for all"):
+        compare(model(), [])
+    with pytest.raises(InputError, match="method: 'best' is none of auto"):
+        compare(model(), ["best"])
+
+
+def test_other_searches_share_the_time_on_the_problems_own_placement() -> None:
+    found = compare(model(layers=1, samples=4), ["greedy", "anneal", "zbv"], time_limit=1)
+    assert [row.label for row in found.rows] == ["anneal", "greedy", "ZB-V"]
+    assert found.rows[0].placement == "linear"
+    assert found.rows[2].timeline is None
+    assert "they would with a multiple of 2 layers" in found.rows[2].result.reason
+
+
+def test_pareto_is_what_no_other_point_beats() -> None:
+    assert pareto([]) == []
+    assert pareto([(1, 5), (1, 4), (2, 4), (3, 3)]) == [(1, 4), (3, 3)]
+
+
+def test_a_row_is_simulated_on_the_problem_it_names() -> None:
+    (row,) = compare(model(), ["zbv"]).rows
+    assert row.timeline is not None
+    assert row.timeline.schedule.placement.stages == place("v", 4, 2).stages
+    assert simulate(row.timeline.problem, row.timeline.schedule).makespan == row.value
+
+
+def test_a_search_that_does_not_know_slices_says_so() -> None:
+    sliced = replace(model(), slices=Slices.equal(2))
+    found = compare(sliced, ["greedy", "1f1b"])
+    assert [(row.label, row.fits) for row in found.rows] == [("greedy", False), ("1F1B", True)]
+    assert "batch.slices: greedy runs whole micro-batches" in found.rows[0].result.reason
