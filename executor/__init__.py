@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .programs.program import Program
     from .programs.reserve import reserve_for
     from .report import OpRecord, StepReport
+    from .running.asynchronous import AsyncPipeline
     from .running.emulated import EmulatedPipeline
     from .running.pipeline import Pipeline
     from .running.rows import MicroBatches
@@ -36,6 +37,7 @@ _HOME = {
     "programs.program": ("Program",),
     "programs.reserve": ("reserve_for",),
     "report": ("OpRecord", "StepReport"),
+    "running.asynchronous": ("AsyncPipeline",),
     "running.emulated": ("EmulatedPipeline",),
     "running.pipeline": ("Pipeline",),
     "running.rows": ("MicroBatches",),
@@ -43,6 +45,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "AsyncPipeline",
     "EmulatedPipeline",
     "ExecutorError",
     "LayerName",

@@ -66,7 +66,7 @@ class StepReport:
         The rank's ops in the order in which they ran.
     peak_bytes
         The most that ops of this rank held at once: the sum over its stages and micro-batches, as the memory model of
-        a problem counts it, without static memory.
+        a problem counts it, without static memory. Versions of weights beyond the newest count, too.
     received_bytes
         The most that messages which had arrived and were not taken yet held at once, besides.
     message_bytes
@@ -74,6 +74,8 @@ class StepReport:
         two stages of this rank.
     step_s
         Seconds from the call to the loss.
+    versions
+        The most versions of a stage's weights that were alive at once; more than 1 in asynchronous schedules only.
     """
 
     step: int
@@ -83,6 +85,7 @@ class StepReport:
     received_bytes: int
     message_bytes: int
     step_s: float
+    versions: int = 1
 
     @property
     def units_in_waits(self) -> int:

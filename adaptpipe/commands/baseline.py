@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from adaptpipe.solver import InputError, Problem, Result, Schedule, simulate
+from adaptpipe.solver.core.updates import MEANING, Updates
 from adaptpipe.solver.evaluate.simulate import require_fit
 from adaptpipe.solver.methods import find_method
 from adaptpipe.solver.pytorch import import_csv
@@ -32,6 +33,7 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
         _load(names.pop("baseline"), bare)
     for key, name in names.items():
         method = find_method(name)
+        _require_flush(key, name, method.updates)
         if method.build is not None:
             try:
                 method.schedule(bare)
@@ -40,6 +42,15 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
                     f"{key} = {name!r}: does not exist with placement = {spec.placement!r} on {spec.ranks} ranks; "
                     f"choose another {key} or placement"
                 ) from None
+
+
+def _require_flush(key: str, name: str, updates: Updates) -> None:
+    """Refuse what trains with stale weights: a run holds the first gradients against the unsplit model's."""
+    if updates != "step":
+        raise InputError(
+            f"{key} = {name!r}: {MEANING[updates]}, and a run trains with one update a batch, after a flush; "
+            f"choose another {key}, as 1F1B, or, for PipeDream, train from Python with adaptpipe.executor.AsyncPipeline"
+        )
 
 
 def find_baseline(spec: RunSpec, problem: Problem) -> Result:
@@ -60,4 +71,5 @@ def _load(name: str, problem: Problem) -> Schedule:
         require_fit(problem, schedule)
     except InputError as error:
         raise InputError(f"baseline = {name!r}: {error}") from None
+    _require_flush("baseline", name, schedule.updates)
     return schedule

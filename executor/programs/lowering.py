@@ -44,7 +44,7 @@ def lower(problem: Problem, schedule: Schedule) -> Program:
         When the schedule is for another shape.
     NoAnswerError
         When an op is missing, doubled or on a wrong rank, or when ranks would wait for each other for ever; the
-        message names the ops. When the schedule does not flush before it updates weights.
+        message names the ops.
 
     Examples
     --------
@@ -61,11 +61,6 @@ def lower(problem: Problem, schedule: Schedule) -> Program:
     receive F 0->1 (rank 0 to rank 1) for 1F0; 1F0; 1I0; send B 1->0 (rank 1 to rank 0) of 1I0; 1W0
     """
     require_fit(problem, schedule)
-    if schedule.updates != "step":
-        raise NoAnswerError(
-            f"the schedule's updates are {schedule.updates!r}, and this runs schedules with one update a step, after a "
-            "flush; take a synchronous schedule, as that of 1F1B"
-        )
     found = malformed(problem.instance(schedule.sizes), schedule)
     if found:
         raise NoAnswerError(found[0].message)

@@ -182,7 +182,7 @@ class Execution:
         j, is_batch, is_last = op.microbatch, op.stage == 0, op.stage == self._last
         inputs = self._inputs[j] if is_batch else self._take(op)
         target = self._targets[j] if is_last else None
-        weight = self._parts[j] / self.whole
+        weight = self._weight(j)
         if torch.is_grad_enabled():
             split = (op.stage, j) in self._split
             made = runner.forward(j, inputs, target=target, weight=weight, split=split, is_batch=is_batch)
@@ -194,6 +194,10 @@ class Execution:
         assert loss is not None, "a loss is a tensor"
         self._losses[j] = loss.detach()
         return ()
+
+    def _weight(self, microbatch: int) -> float:
+        """What a micro-batch's loss is multiplied with before its backward: its share of the batch."""
+        return self._parts[microbatch] / self.whole
 
     def _backward(self, op: Op, runner: Runner) -> Message:
         gradients = self._take(op) if op.stage < self._last else None

@@ -10,6 +10,7 @@ from adaptpipe.solver.evaluate.limits import in_unit
 
 from ..channels.ledger import Ledger
 from ..errors import MemoryLimitError
+from ..weights.stash import WeightStash
 from .runner import Runner
 
 MemoryRule = Literal["enforce", "report"]
@@ -42,6 +43,8 @@ class Account:
     ----------
     peak_bytes
         The most that ops have held at once, since `begin`.
+    stashes
+        Versions of weights, which ops in flight hold.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class Account:
         ] = {}  # by stage, kind and what is alike: the most that an op added
         self._added: dict[tuple[int, Kind, int, Shapes], int] = {}  # the same by the shapes of its inputs, too
         self.peak_bytes = 0
+        self.stashes: Sequence[WeightStash] = ()
 
     def begin(self) -> None:
         """Start a step."""
@@ -73,7 +77,8 @@ class Account:
     @property
     def ops_bytes(self) -> int:
         """Bytes that ops hold now."""
-        return sum(runner.held_bytes for runner in self._runners.values())
+        versions = sum(stash.held_bytes for stash in self.stashes)
+        return versions + sum(runner.held_bytes for runner in self._runners.values())
 
     @property
     def limited(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import InputError, Noise, Problem, Schedule
 from adaptpipe.solver.core.problem import SECONDS
+from adaptpipe.solver.core.updates import Updates
 
 from ..channels.message import Message
 from ..crew import Crew
@@ -104,6 +106,8 @@ class Pipeline(Session):
                 optimizer.zero_grad()
     """
 
+    _updates: ClassVar[Updates] = "step"  # when it updates weights: never by itself
+
     def __init__(
         self,
         problem: Problem,
@@ -129,7 +133,8 @@ class Pipeline(Session):
                 index(seed or 0)
             except TypeError:
                 raise InputError(f"seed = {seed!r}: must be a whole number") from None
-            plan = Plan.of(problem, schedule, execution, memory, None if unit_time_s is None else unit_time_s / tick_s)
+            unit_ticks = None if unit_time_s is None else unit_time_s / tick_s
+            plan = Plan.of(problem, schedule, execution, memory, unit_ticks, self._updates)
             check_stages(schedule.placement, crew, stages)
             check_declared(schedule.placement, stages, declared)
             return plan, crew

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from adaptpipe.solver import InputError, NoAnswerError, Problem, Schedule, simulate
+from adaptpipe.solver.core.updates import MEANING, Updates
 from adaptpipe.solver.evaluate.limits import in_unit, over_limit
 from adaptpipe.solver.floating import FloatingPlan
 
@@ -17,6 +18,15 @@ from .memory import MemoryRule
 
 ExecutionMode = Literal["adaptive", "static"]
 """Whether weight units float, or every op runs in the schedule's order."""
+
+
+_RUN_BY: dict[Updates, str] = {
+    "step": "train with Pipeline",
+    "stash": "train with AsyncPipeline",
+    "double": "that is simulated only, so train with a schedule of PipeDream, which updates by 'stash', or of 1F1B",
+    "newest": "that is simulated only, so train with a schedule of PipeDream, which updates by 'stash', or of 1F1B",
+}
+"""What to do with a schedule instead."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class Plan:
         execution: ExecutionMode,
         memory: MemoryRule = "enforce",
         unit_ticks: float | None = None,
+        updates: Updates = "step",
     ) -> Plan:
         """Prepare a schedule.
 
@@ -57,17 +68,20 @@ class Plan:
             How.
         unit_ticks
             Ticks that a weight unit may take; None: the units stay as they are.
+        updates
+            Those that the caller runs.
 
         Raises
         ------
         InputError
-            If an argument is out of range, or the schedule is for another shape.
+            If an argument is out of range, or the schedule is for another shape, or updates weights otherwise.
         NoAnswerError
             If the schedule is invalid, cannot end, or can pass a memory limit that is enforced.
         """
         for name, value, known in (("execution", execution, ExecutionMode), ("memory", memory, MemoryRule)):
             if value not in get_args(known):
                 raise InputError(f"{name} = {value!r}: is none of {', '.join(get_args(known))}")
+        _require_updates(schedule, updates)
         if unit_ticks is not None:
             problem, schedule = finer(problem, schedule, unit_ticks)
         if memory == "report":
@@ -86,6 +100,14 @@ class Plan:
     def fingerprint(self) -> str:
         """Hash of everything that ranks must agree on before the first message."""
         return self.program.fingerprint
+
+
+def _require_updates(schedule: Schedule, updates: Updates) -> None:
+    """Refuse a schedule that updates weights otherwise than its caller does."""
+    if schedule.updates != updates:
+        raise InputError(
+            f"the schedule's updates are {schedule.updates!r}: {MEANING[schedule.updates]}; {_RUN_BY[schedule.updates]}"
+        )
 
 
 def _floating(problem: Problem, schedule: Schedule, execution: ExecutionMode) -> FloatingPlan | None:

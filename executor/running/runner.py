@@ -88,6 +88,8 @@ class StageRunner:
 
     Attributes
     ----------
+    unit_times
+        As given.
     watched
         Whether to see, slowly, what backwards recompute.
     recomputed_bytes
@@ -109,7 +111,7 @@ class StageRunner:
         self._slices = slices
         self._carried = Carried(stage, module, slices)
         self._loss_fn = loss_fn
-        self._unit_times = unit_times
+        self.unit_times = unit_times
         self._random = random
         self.watched, self.recomputed_bytes = False, 0
         self.takes = keywords_of(module)
@@ -254,7 +256,7 @@ class StageRunner:
 
     def weights(self, microbatch: int, units: tuple[int, int] | None = None) -> None:
         """Run W: a range of units of the weight gradients that wait for a micro-batch, or all; if there are any."""
-        self._queue.run(microbatch, units, self._unit_times[microbatch] if self._unit_times else (1,))
+        self._queue.run(microbatch, units, self.unit_times[microbatch] if self.unit_times else (1,))
         held = self._queue.held_by(microbatch)
         if held:
             self._bytes[microbatch] = held

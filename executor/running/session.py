@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +12,7 @@ from typing import Self
 import torch
 import torch.distributed as dist
 
-from adaptpipe.solver import InputError, Noise
+from adaptpipe.solver import InputError, Noise, Op
 from adaptpipe.solver.floating import Floater
 from adaptpipe.solver.traces.writing import save_trace
 
@@ -76,15 +76,12 @@ class Session:
         device: torch.device | None = None,
     ) -> None:
         self._crew = crew
-        self._program = program = plan.program
-        self._schedule, self._floating = plan.schedule, plan.floating
-        self._seconds_per_tick = seconds_per_tick
-        self._disturbance = Disturbance(noise, plan.problem.instance(program.sizes), seconds_per_tick)
+        self._seconds_per_tick, self._noise, self._memory = seconds_per_tick, noise, memory
         self._runners = runners
         self._meeting_place = device if "cpu:" not in dist.get_backend_config() else torch.device("cpu")
         self._timeout_s = timeout_s
-        self._transport = connect(crew, program.routes, timeout_s=timeout_s, device=device)
-        self._account = Account(plan.problem, program.sizes, crew.rank, runners, self._transport.messages, memory)
+        self._transport = connect(crew, plan.program.routes, timeout_s=timeout_s, device=device)
+        self._take_up(plan)
         self._steps = 0
         self._report: StepReport | None = None
         self._failed = self._closed = False
@@ -146,6 +143,13 @@ class Session:
                 runner.close()
             self._transport.close()
 
+    def _take_up(self, plan: Plan) -> None:
+        """Run this plan from now on; its routes are those of the one before."""
+        self._program, self._schedule, self._floating = plan.program, plan.schedule, plan.floating
+        sizes, rank = plan.program.sizes, self._crew.rank
+        self._disturbance = Disturbance(self._noise, plan.problem.instance(sizes), self._seconds_per_tick)
+        self._account = Account(plan.problem, sizes, rank, self._runners, self._transport.messages, self._memory)
+
     def _evaluation(self, program: Program, inputs: tuple[Message, ...], targets: tuple[object, ...]) -> Execution:
         """An execution of a program without backward."""
         self._transport.begin(program.orders)
@@ -156,8 +160,13 @@ class Session:
         program, noise = self._program, self._disturbance
         noise.begin(self._steps)
         self._transport.begin(program.orders, noise.late_s(program, self._crew.rank))
-        parts = program, self._crew.rank, self._runners, self._transport, inputs, targets, self._account
-        added_s = noise.added_s if self._slowed and not noise.silent else None
+        return self._execution(inputs, targets, noise.added_s if self._slowed and not noise.silent else None)
+
+    def _execution(
+        self, inputs: Sequence[Message], targets: Sequence[object], added_s: Callable[[Op], float] | None
+    ) -> Execution:
+        """What follows the instructions."""
+        parts = self._program, self._crew.rank, self._runners, self._transport, inputs, targets, self._account
         if self._floating is None:
             return Execution(*parts, added_s)
         return AdaptiveExecution(*parts, added_s, Floater(self._floating, self._crew.rank), self._seconds_per_tick)

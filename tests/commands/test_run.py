@@ -237,6 +237,16 @@ def test_a_baseline_of_another_shape(run_file: Path, tmp_path: Path) -> None:
         configure(spec)
 
 
+def test_a_baseline_without_a_flush(run_file: Path, tmp_path: Path) -> None:
+    rows = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
+    Schedule.parse(place("linear", 2), (2, 2), rows, updates="stash").save(tmp_path / "s.json")
+    spec = load_run(run_file, [f"baseline={tmp_path}/s.json", "microbatch_sizes=[2]"])
+    with pytest.raises(
+        InputError, match=r"^baseline = '.*s\.json': an update after each .* with adaptpipe\.executor\.Asy"
+    ):
+        configure(spec)
+
+
 def test_a_csv_of_another_shape(run_file: Path, tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("0F0,0B0\n1F0,1B0\n")
     spec = load_run(run_file, [f"baseline={tmp_path}/s.csv", "placement=loop", "stages_per_rank=2", "samples=1"])

@@ -114,13 +114,6 @@ def test_an_op_on_a_wrong_rank() -> None:
         lower(problem_for(placement, (1,)), Schedule.parse(placement, (1,), rows))
 
 
-def test_updates_without_a_flush() -> None:
-    placement = place("linear", 2)
-    schedule = replace(schedule_for(placement, (1, 1), "1f1b"), updates="double")
-    with pytest.raises(NoAnswerError, match="updates are 'double', and this runs schedules with one update a step"):
-        lower(problem_for(placement, (1, 1)), schedule)
-
-
 def test_a_schedule_for_another_placement() -> None:
     schedule = schedule_for(place("loop", 2, 2), (1,), "1f1b")
     with pytest.raises(InputError, match=r"stage 2 .* is on rank 0 in the schedule and on rank 1 in the problem"):
