@@ -16,6 +16,7 @@ from .one_f_one_b import (
     one_f_one_b,
     one_f_one_b_split,
 )
+from .sliced import SEQ_INTERLEAVED, SEQ_ONE_F_ONE_B, SVPP, seq_interleaved, seq_one_f_one_b, svpp
 from .waves import HANAYO, HANAYO_W, hanayo, hanayo_w
 from .zb_automatic import ZB_1P, ZB_2P, zb_1p, zb_2p
 from .zero_bubble import ZB_H1, ZB_H2, ZB_V, zb_h1, zb_h2, zb_v
@@ -38,6 +39,9 @@ LITERATURE: tuple[Method, ...] = (
     ZB_1P,
     ZB_2P,
     ZB_V,
+    SEQ_ONE_F_ONE_B,
+    SEQ_INTERLEAVED,
+    SVPP,
 )
 """The schedules of the literature, in the order in which tables list them."""
 
@@ -56,6 +60,9 @@ __all__ = [
     "looped_bfs",
     "one_f_one_b",
     "one_f_one_b_split",
+    "seq_interleaved",
+    "seq_one_f_one_b",
+    "svpp",
     "zb_1p",
     "zb_2p",
     "zb_h1",

@@ -13,10 +13,17 @@ from ..core.schedule import Schedule
 
 
 class Row:
-    """Ops of one rank, appended in order; micro-batches of each stage and kind count up by themselves."""
+    """Ops of one rank, appended in order; micro-batches of each stage and kind count up by themselves.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    slices
+        Slices of each micro-batch, whose numbers count down in its backward.
+    """
+
+    def __init__(self, slices: int = 1) -> None:
         self.ops: list[Op] = []
+        self._slices = slices
         self._next: dict[tuple[int, Kind], int] = {}
 
     def count(self, stage: int, kind: Kind) -> int:
@@ -28,6 +35,8 @@ class Row:
         for kind in kinds:
             microbatch = self.count(stage, kind)
             self._next[stage, kind] = microbatch + 1
+            if kind is not Kind.F:
+                microbatch += self._slices - 1 - 2 * (microbatch % self._slices)
             self.ops.append(Op(stage, kind, microbatch))
 
 

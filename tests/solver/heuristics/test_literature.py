@@ -29,6 +29,8 @@ def shapes(draw: st.DrawFn, method: Method) -> Problem:
     stages = ranks * per_rank
     ticks = st.lists(st.integers(0, 30), min_size=stages, max_size=stages)
     batch: dict[str, Any] = {"samples": draw(st.integers(1, 4 * ranks))}
+    if method.sliced:
+        batch["slices"] = draw(st.integers(2, 4))
     return Problem.from_dict(
         {
             "pipeline": {"ranks": ranks, "placement": family, "stages_per_rank": per_rank},
