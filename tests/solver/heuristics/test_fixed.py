@@ -20,7 +20,10 @@ from tests.solver.heuristics.shapes import problem
 
 F, I, W = 6, 5, 4  # noqa: E741 - PyTorch's letter
 LINEAR = (gpipe, one_f_one_b, one_f_one_b_split, zb_h1, zb_h2)
-SHAPES = [(p, m) for p in (1, 2, 3, 4, 5, 8) for m in (1, 2, 3, 5, 7, 8, 16, 33)]
+SHAPES = sorted(
+    {(p, m) for p in (1, 2, 3, 4, 5, 8) for m in (1, 2, 3, 5, 7, 8, 16, 33)}
+    | {(p, factor * p) for p in range(2, 9) for factor in (1, 2, 4)}
+)
 
 Build = Callable[[Problem], Schedule]
 

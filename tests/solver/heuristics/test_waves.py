@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver.core.errors import InputError
@@ -67,6 +67,7 @@ def test_floating_w_leaves_a_forward_of_idle_time_per_further_rank(ranks: int, m
 
 
 @given(problem_data(families=("wave", "v"), limited=False, sizes=False))
+@settings(max_examples=40)
 def test_forwards_and_input_gradients_stay_in_the_order_of_hanayo(data: Data) -> None:
     at = Problem.from_dict(data)
     schedule, plain = hanayo_w(at), hanayo(at)
@@ -85,6 +86,7 @@ def test_forwards_and_input_gradients_stay_in_the_order_of_hanayo(data: Data) ->
     units=st.integers(1, 3),
     latency=st.integers(0, 9),
 )
+@settings(max_examples=40)
 def test_memory_stays_within_that_of_1f1b(
     ranks: int, waves: int, microbatches: int, retained: int, units: int, latency: int
 ) -> None:
