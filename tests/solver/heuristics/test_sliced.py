@@ -108,7 +108,7 @@ def test_weight_gradients_run_gemm_by_gemm() -> None:
     data = {
         "pipeline": {"ranks": 3},
         "batch": {"samples": 3, "slices": 2},
-        "costs": {"forward": 20, "backward_input": 20, "weight_units": [6, 6, 30]},
+        "costs": {"forward": 20, "backward_input": 20, "weight_units": [12, 12, 12]},
         "memory": {"activation": 2, "retained": 1},
     }
     at = Problem.from_dict(data)
