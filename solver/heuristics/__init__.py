@@ -5,6 +5,7 @@ The functions ignore memory limits: `check` tells whether a schedule keeps them.
 
 from ..core.method import Method
 from .bidirectional import CHIMERA, DUALPIPE, DUALPIPE_V, chimera, dualpipe, dualpipe_v
+from .controllable_memory import V_HALF, V_MIN, V_ZB, v_half, v_min, v_zb
 from .costed_zb_v import costed_zb_v
 from .gpipe import GPIPE, LOOPED_BFS, gpipe, looped_bfs
 from .interleaved import INTERLEAVED, INTERLEAVED_WIDE, interleaved, interleaved_wide
@@ -39,6 +40,9 @@ LITERATURE: tuple[Method, ...] = (
     ZB_1P,
     ZB_2P,
     ZB_V,
+    V_HALF,
+    V_MIN,
+    V_ZB,
     SEQ_ONE_F_ONE_B,
     SEQ_INTERLEAVED,
     SVPP,
@@ -63,6 +67,9 @@ __all__ = [
     "seq_interleaved",
     "seq_one_f_one_b",
     "svpp",
+    "v_half",
+    "v_min",
+    "v_zb",
     "zb_1p",
     "zb_2p",
     "zb_h1",
