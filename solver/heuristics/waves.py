@@ -42,8 +42,8 @@ def hanayo_w(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule
 
     A rank whose next F or I is not there yet runs the oldest unit of W that it has, and so on until it is there; and
     before an F or I that would bring it above the memory of 1F1B (p micro-batches of all its stages), it runs units
-    until there is room. What is left runs at the end. This is how AdaptPipe's adaptive execution began: it plans
-    nothing, so that a unit may end after what the rank waits for is there. Depends on all costs; the problem's own
+    until there is room. What is left runs at the end. This is the rule of AdaptPipe's public ancestor: it looks
+    at nothing ahead, so a unit may end after what the rank waits for is there. Depends on all costs; the problem's own
     limits are not looked at. Exists for every p, w and m.
 
     Equal stages with F = I <= W of one, free messages, p dividing m: the bubble is (p - 1)F, worked out from runs for p
@@ -82,11 +82,11 @@ HANAYO = Method(
 HANAYO_W = Method(
     "Hanayo-W",
     ("HanayoW", "Hanayo-float"),
-    "Hanayo's order with W's in the waits, in 1F1B's memory: what AdaptPipe's adaptive execution began as",
+    "Hanayo's order with W's in the waits, in 1F1B's memory: AdaptPipe's public ancestor",
     hanayo_w,
     placement="wave",
     shapes="every p, number of waves w and m",
     bubble="(p - 1)F where p divides m and F = I <= W, a stage being 1 / (2w) of a rank's layers",
     memory="2pw, as much as 1F1B's p",
-    source="order: Liu et al., SC'23, arXiv 2308.15762; W's: the executor's rule before it planned",
+    source="order: Liu et al., SC'23, arXiv 2308.15762; W's: AdaptPipe's public ancestor",
 )
