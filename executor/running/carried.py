@@ -55,7 +55,7 @@ class Carried:
     ...         y = torch.cat((*past, x), 1).sum(1, keepdim=True)
     ...         return y, (y,)
     >>> carried = Carried(0, Sum(), slices=2)
-    >>> [carried.call(j, (torch.ones(1, 3),), {}, through_views=False).item() for j in range(4)]
+    >>> [carried.call(j, (torch.ones(1, 3),), {}).item() for j in range(4)]
     [3.0, 6.0, 3.0, 6.0]
     """
 
@@ -64,7 +64,7 @@ class Carried:
         self._hands_on = slices > 1 and hands_on(stage, module)
         self._handed: dict[int, _Handed] = {}
 
-    def call(self, microbatch: int, inputs: Message, keywords: Mapping[str, object], *, through_views: bool) -> object:
+    def call(self, microbatch: int, inputs: Message, keywords: Mapping[str, object]) -> object:
         """Call the stage for a slice, and keep what it hands on.
 
         Parameters
@@ -73,8 +73,6 @@ class Carried:
             Number of the slice, counted through all sequences.
         inputs, keywords
             What it gets beside.
-        through_views
-            Whether to hand views of tensors on, and not the very leaves.
 
         Returns
         -------
@@ -88,9 +86,8 @@ class Carried:
         """
         if not self._hands_on:
             return self._module(*inputs, **keywords)
-        past = self._past(microbatch)
-        if through_views:
-            past = tree_map_only(Tensor, lambda x: x.view_as(x), past)
+        # Views, because autocast keeps casts of leaves until its context ends, which is the end of the step.
+        past = tree_map_only(Tensor, lambda x: x.view_as(x), self._past(microbatch))
         returned = self._module.forward_slice(*inputs, past=past, **keywords)  # type: ignore[operator]  # a method
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise InputError(

@@ -184,7 +184,7 @@ class StageRunner:
         with self._bound(microbatch, split), self._drawing(microbatch), _counting(storages, bool(casts)):
             # Autocast keeps casts of leaves until its context ends, which here is the whole step; views are no leaves.
             seen = tuple(None if x is None else x.view_as(x) for x in inputs) if casts else inputs
-            output = self._carried.call(microbatch, seen, self._given(microbatch), through_views=bool(casts))
+            output = self._carried.call(microbatch, seen, self._given(microbatch))
             roots = self._roots(output, target, weight)
             del seen, output
         if storages is not None:
