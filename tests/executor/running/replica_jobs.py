@@ -63,10 +63,15 @@ def trained(rank: int, ranks: int) -> Trained:
     torch.autograd.backward(whole * STEPS)
     norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
     part, one = slice(replica * sum(SIZES), (replica + 1) * sum(SIZES)), slice(replica, replica + 1)
+
+    def mine(rows: slice) -> tuple[Tensor | None, Tensor | None]:
+        """Batch and target where they are needed."""
+        return batch[rows] if 0 in stages else None, target[rows] if ranks - 1 in stages else None
+
     with two_ways(here, stages, ranks) as pipeline:
-        pairs = [(pipeline.step(batch[part], target[part]), whole) for _ in range(STEPS)]
-        pairs.append((pipeline.evaluate(batch[part], target[part]), whole))
-        pairs.append((pipeline.evaluate(batch[one], target[one]), few))
+        pairs = [(pipeline.step(*mine(part)), whole) for _ in range(STEPS)]
+        pairs.append((pipeline.evaluate(*mine(part)), whole))
+        pairs.append((pipeline.evaluate(*mine(one)), few))
         pairs.append((pipeline.grad_norm(), norm))
     gradients = {(s, name): p.grad for s, m in stages.items() for name, p in m.named_parameters() if p.grad is not None}
     wanted = {(s, name): p.grad for s in stages for name, p in model[s].named_parameters()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from adaptpipe.executor.launching.launcher import launch
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.solver import InputError, Placement, place
 from adaptpipe.solver.core.method import Method
+from adaptpipe.solver.core.slices import Slices
 from adaptpipe.solver.heuristics import LITERATURE
 
 from ..orders import problem_for
@@ -17,21 +19,20 @@ from . import literature_jobs as jobs
 
 pytestmark = pytest.mark.timeout(240)
 
-METHODS = [
-    method
-    for method in LITERATURE
-    if getattr(method, "updates", "step") == "step" and not getattr(method, "sliced", False)
-]
-COUNTS = {2: (4, 5, 1), 4: (8, 9)}
+METHODS = [method for method in LITERATURE if method.updates == "step"]
+COUNTS = {2: (4, 5, 1), 4: (8,)}
 """Micro-batches on so many ranks; each method has a schedule for the first of these numbers."""
+SLICES = Slices(tokens=(5, 3), work=(1, 1))
+"""Of sequences of eight tokens, where a method is for slices."""
 
 
 def placements(method: Method, ranks: int) -> tuple[Placement, ...]:
     """Where a method's stages can be."""
     if method.placement == "any":
         return place("linear", ranks), place("v", ranks, 2)
-    per_rank = {"linear": (1,), "bidirectional": (1,), "v": (2,), "loop": (2,), "wave": (2, 4)}[method.placement]
-    return tuple(place(method.placement, ranks, each) for each in per_rank)
+    if method.placement == "wave" and ranks == 2:
+        return place("wave", ranks, 2), place("wave", ranks, 4)
+    return (place(method.placement, ranks, 1 if method.placement in ("linear", "bidirectional") else 2),)
 
 
 def cases(method: Method, ranks: int) -> Iterator[jobs.Case]:
@@ -39,10 +40,11 @@ def cases(method: Method, ranks: int) -> Iterator[jobs.Case]:
     assert method.build is not None
     for placement in placements(method, ranks):
         for count in COUNTS[ranks]:
-            sizes = (1,) * count
-            problem = problem_for(placement, sizes, units=2)
+            problem = problem_for(placement, (1,) * count, units=2)
+            if method.sliced:
+                problem = replace(problem, slices=SLICES)
             try:
-                yield jobs.Case(method.name, problem, method.build(problem, sizes))
+                yield jobs.Case(method.name, problem, method.build(problem, None))
             except InputError:
                 if count == COUNTS[ranks][0]:
                     raise
