@@ -17,6 +17,7 @@ from .one_f_one_b import (
     one_f_one_b,
     one_f_one_b_split,
 )
+from .out_of_order import OOO_BACKPROP, ooo_backprop
 from .sliced import SEQ_INTERLEAVED, SEQ_ONE_F_ONE_B, SVPP, seq_interleaved, seq_one_f_one_b, svpp
 from .waves import HANAYO, HANAYO_W, hanayo, hanayo_w
 from .zb_automatic import ZB_1P, ZB_2P, zb_1p, zb_2p
@@ -43,6 +44,7 @@ LITERATURE: tuple[Method, ...] = (
     V_HALF,
     V_MIN,
     V_ZB,
+    OOO_BACKPROP,
     SEQ_ONE_F_ONE_B,
     SEQ_INTERLEAVED,
     SVPP,
@@ -64,6 +66,7 @@ __all__ = [
     "looped_bfs",
     "one_f_one_b",
     "one_f_one_b_split",
+    "ooo_backprop",
     "seq_interleaved",
     "seq_one_f_one_b",
     "svpp",
