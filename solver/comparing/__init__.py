@@ -1,7 +1,8 @@
 """Methods side by side at equal work and memory, and the solver's front beside theirs."""
 
 from .comparison import Comparison, compare
-from .front import Level, frontier, pareto
+from .front import frontier, pareto
+from .level import Level
 from .row import Row
 from .variants import placement_text, variants, where_text
 

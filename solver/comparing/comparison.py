@@ -13,7 +13,8 @@ from ..core.result import Objective, Result
 from ..methods import METHODS, find_method
 from ..portfolio.request import Progress
 from ..solving import solve
-from .front import Level, frontier
+from .front import frontier
+from .level import Level
 from .notes import notes
 from .row import Row, gap, handmade, missing
 from .variants import variants, where_text
@@ -91,7 +92,7 @@ def compare(
     methods: Sequence[str] | None = None,
     *,
     objective: Objective = "makespan",
-    time_limit: float = 45.0,
+    time_limit: float = 30.0,
     workers: int = 2,
     seed: int = 0,
     granularity: Granularity = ALL,

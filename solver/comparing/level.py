@@ -1,0 +1,140 @@
+"""The solver at one memory: the placements that promise most, each from the best schedule known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..bounds import infeasible, lower_bound
+from ..core.granularity import Granularity
+from ..core.problem import Problem
+from ..core.result import Objective, Result
+from ..evaluate.timeline import Timeline
+from ..methods import find_method
+from ..portfolio.request import Progress
+from ..solving import solve
+from .row import with_limits
+from .variants import where_text
+
+PLACEMENTS = 2
+"""Placements that are searched at each level of memory."""
+
+LOOK_SHARE = 0.3
+"""Share of a level's time in which the greedy has a look at every placement, to choose those."""
+
+LEAST_S = 0.1
+"""Seconds of a search for which there is no time: it does little more than to take over the schedule it starts from."""
+
+Limits = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The solver at one memory.
+
+    Parameters
+    ----------
+    limits
+        Bytes that each rank may hold.
+    own
+        Whether these are the problem's own limits.
+    results
+        Its answers, on one placement each, the best first.
+    """
+
+    limits: Limits
+    own: bool
+    results: tuple[Result, ...]
+
+    @property
+    def best(self) -> Result:
+        """The best answer, on any of the placements."""
+        return self.results[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What every level is searched with; its parameters are those of `solve`."""
+
+    objective: Objective
+    workers: int
+    seed: int
+    granularity: Granularity
+    on_progress: Callable[[str, Progress], None] | None
+
+    def solve(self, problem: Problem, start: Timeline | None, time_limit: float, method: str = "auto") -> Result:
+        """One search, from a known schedule."""
+        tell, where = self.on_progress, f"{where_text(problem)}, {_text(problem)}"
+        return solve(
+            problem,
+            method,
+            objective=self.objective,
+            time_limit=max(LEAST_S, time_limit),
+            workers=self.workers,
+            seed=self.seed,
+            granularity=self.granularity,
+            start=None if start is None else start.schedule,
+            on_progress=None if tell is None or method != "auto" else lambda progress: tell(where, progress),
+        )
+
+
+def search_level(
+    search: Search, problem: Problem, known: Sequence[Timeline], limits: Limits, until: float
+) -> tuple[Result, ...]:
+    """Answers within some limits, on up to `PLACEMENTS` placements, the best first.
+
+    Parameters
+    ----------
+    search
+        What to search with.
+    problem
+        The problem as it is asked: one of the placements.
+    known
+        Schedules to start from, of any placement and memory; their problems are the other placements.
+    limits
+        Bytes that each rank may hold.
+    until
+        Value of `time.monotonic()` at which the time is over.
+    """
+    objective = search.objective
+    best: dict[Problem, Timeline | None] = {}
+    for timeline in sorted(known, key=lambda each: each.value(objective)):
+        if all(limit is None or peak <= limit for peak, limit in zip(timeline.peak_memory, limits, strict=True)):
+            best.setdefault(with_limits(timeline.problem, limits), timeline)
+    places = dict.fromkeys(with_limits(each, limits) for each in (problem, *(t.problem for t in known)))
+    places = dict.fromkeys([each for each in places if each in best or not infeasible(each)] or [*places][:1])
+    value = min((each.value(objective) for each in best.values() if each is not None), default=None)
+    bounds = {each: lower_bound(each, objective) for each in places}
+    hopeful = [each for each in places if value is None or bounds[each] < value]
+    look = (until - time.monotonic()) * LOOK_SHARE / max(1, len(hopeful))
+    for place in sorted(hopeful, key=bounds.__getitem__):
+        if look > 0 and len(places) > PLACEMENTS and find_method("greedy").suits(place):
+            found = search.solve(place, best.get(place), look, "greedy").timeline
+            best[place] = found or best.get(place)
+
+    def promise(place: Problem) -> tuple[bool, int, int]:
+        start = best.get(place)
+        return start is None, bounds[place] if start is None else start.value(objective), bounds[place]
+
+    results: list[Result] = []
+    chosen = sorted(places, key=promise)[:PLACEMENTS]
+    for index, place in enumerate(chosen):
+        value = min((each.value for each in results if each.value is not None), default=None)
+        if value is not None and bounds[place] >= value:
+            continue
+        left = (until - time.monotonic()) / (len(chosen) - index)
+        results.append(search.solve(place, best.get(place), left))
+        if results[-1].interrupted:
+            break
+    return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
+
+
+def _text(problem: Problem) -> str:
+    """The limits for people."""
+    from ..evaluate.limits import in_unit
+
+    known = [limit for limit in problem.memory.limit if limit is not None]
+    if len(known) < problem.ranks:
+        return "no limit"
+    return ("" if len(set(known)) == 1 else "from ") + in_unit(min(known), problem.memory.unit)
