@@ -60,7 +60,7 @@ def frontier(
     problem
         The problem as it is asked; rows may be on other placements.
     rows
-        Schedules to start from.
+        Schedules to start from; those that train with stale weights are left out.
     objective, workers, seed, granularity
         As for `solve`. What `granularity` leaves out, no search starts from.
     time_limit
@@ -73,7 +73,7 @@ def frontier(
     tuple of Level
         By ascending memory; fewer when Ctrl-C came.
     """
-    known = [row.timeline for row in rows if row.timeline is not None]
+    known = [row.timeline for row in rows if row.timeline is not None and row.synchronous]
     own = problem.memory.limit
     others = [(memory,) * problem.ranks for memory in _memories(problem, known, objective)]
     order = [*(each for each in others if each != own), own]

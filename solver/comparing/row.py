@@ -10,6 +10,7 @@ from ..core.method import Method
 from ..core.problem import Problem
 from ..core.result import NOT_THERE, Objective, Result
 from ..core.schedule import Schedule
+from ..core.stream import weight_copies
 from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
 from ..solving import solve
@@ -63,8 +64,20 @@ class Row:
 
     @property
     def copies(self) -> int | None:
-        """How many times the parameters are held, over all ranks."""
-        return None if self.timeline is None else self.timeline.schedule.placement.directions
+        """How many times a stage's parameters are held, over all ranks."""
+        if self.timeline is None:
+            return None
+        return max(len(set(ranks)) for ranks in zip(*self.timeline.schedule.placement.stages, strict=True))
+
+    @property
+    def versions(self) -> int | None:
+        """The most versions of its weights that a stage holds at a time."""
+        return None if self.timeline is None else max(weight_copies(self.timeline.schedule), default=1)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether all of a batch is computed with the same weights."""
+        return self.method.updates == "step"
 
     @property
     def gap(self) -> float | None:
@@ -76,7 +89,9 @@ class Row:
         timeline = self.timeline
         row = self.result.row() | {"label": self.label, "fits": self.fits, "bound": self.bound, "gap": self.gap}
         if timeline is None:
-            return row | dict.fromkeys(("placement", "stages_per_rank", "slices", "parameter_copies"))
+            return row | dict.fromkeys(
+                ("placement", "stages_per_rank", "slices", "parameter_copies", "weight_versions")
+            )
         placement = timeline.schedule.placement
         return (
             row
@@ -86,6 +101,7 @@ class Row:
                 "stages_per_rank": max(len(held) for held in placement.held) // placement.directions,
                 "slices": timeline.schedule.slices,
                 "parameter_copies": self.copies,
+                "weight_versions": self.versions,
             }
         )
 

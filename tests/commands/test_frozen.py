@@ -85,8 +85,8 @@ def test_json_keys(tmp_path: Path) -> None:
     compared = answer(call("compare", problem, "--methods", "1f1b,zb-v", "--json"))
     assert set(compared) == {"problem", "rows", "front", "notes"}
     more = {
-        "label", "fits", "placement", "stages_per_rank", "slices", "parameter_copies", "gap_over_placements",
-        "under_noise",
+        "label", "fits", "placement", "stages_per_rank", "slices", "parameter_copies", "weight_versions",
+        "gap_over_placements", "under_noise",
     }  # fmt: skip
     assert [set(row) for row in compared["rows"]] == [RESULT_KEYS | more] * 2
     shown = answer(call("show", problem, schedule, "--json", "-o", tmp_path / "x.svg"))

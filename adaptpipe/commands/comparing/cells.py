@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "method", "placement", "status", "makespan", "bubble of makespan", "bubble of span", "peak memory",
-    "parameter copies", "messages", "message bytes", "stages per rank", "sizes", "fused", "cut", "gap",
-    "gap over placements", "time",
+    "parameter copies", "weight versions", "messages", "message bytes", "stages per rank", "sizes", "fused", "cut",
+    "gap", "gap over placements", "time",
 )  # fmt: skip
 FRONT_COLUMNS = (
     "memory limit", "peak memory", "placement", "makespan", "bubble of makespan", "bubble of span", "gap", "found by",
@@ -35,6 +35,7 @@ def row_cells(comparison: Comparison, row: Row) -> list[str]:
         f"{timeline.span_bubble:.2%}",
         _bytes(row.memory, comparison),
         str(row.copies),
+        str(row.versions),
         f"{timeline.messages:,}",
         "–" if timeline.message_bytes is None else _bytes(timeline.message_bytes, comparison),
         str(row.data()["stages_per_rank"]),

@@ -38,12 +38,13 @@ FAR = (1, 2, 3.2, 4.6, 6.2, 8, 10, 12.5)
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A schedule in the chart: memory in the chart's unit, bubble in percent."""
+    """A schedule in the chart: memory in the chart's unit, bubble in percent; hollow where it trains otherwise."""
 
     label: str
     placement: str
     memory: float
     bubble: float
+    hollow: bool = False
 
 
 def save_front(comparison: Comparison, path: Path) -> None:
@@ -81,19 +82,20 @@ def draw(comparison: Comparison) -> Figure:
     axes.set_xlim(0, right)
     axes.set_ylim(1.08 * low if low < 0 else 0, top)
     _frame(axes, comparison, unit, scale)
-    _staircase(axes, spots, GREY, "front of the heuristics", "--", right)
+    _staircase(axes, [each for each in spots if not each.hollow], GREY, "front of the heuristics", "--", right)
     if solver:
         _staircase(axes, solver, SOLVER, "front of the solver", "-", right)
         axes.plot(
             [each.memory for each in solver], [each.bubble for each in solver], "*", color=SOLVER, label="solver",
             markersize=10, markeredgecolor="white", zorder=5,
         )  # fmt: skip
-    for placement in dict.fromkeys(each.placement for each in spots):
+    for placement, hollow in dict.fromkeys((each.placement, each.hollow) for each in spots):
         marker, colour = MARKS[placement]
-        points = [(each.memory, each.bubble) for each in spots if each.placement == placement]
+        points = [each for each in spots if (each.placement, each.hollow) == (placement, hollow)]
         axes.plot(
-            *zip(*points, strict=True), marker, color=colour, label=placement, markersize=6, markeredgecolor="white",
-            linestyle="none", zorder=4,
+            [each.memory for each in points], [each.bubble for each in points], marker, color=colour, markersize=6,
+            label=placement + (", stale weights" if hollow else ""), markeredgecolor=colour if hollow else "white",
+            markerfacecolor="white" if hollow else colour, linestyle="none", zorder=4,
         )  # fmt: skip
     figure.legend(loc="outside lower center", frameon=False, ncols=5)
     figure.draw_without_rendering()
@@ -115,7 +117,7 @@ def _spots(comparison: Comparison, scale: int) -> Iterator[Spot]:
     for row in comparison.rows:
         if row.timeline is not None and row.value is not None and row.method.build is not None:
             place = row.timeline.schedule.placement.name
-            yield Spot(row.label, place, row.memory / scale, 100 * comparison.bubble(row.value))
+            yield Spot(row.label, place, row.memory / scale, 100 * comparison.bubble(row.value), not row.synchronous)
 
 
 def _solver(comparison: Comparison, scale: int) -> list[Spot]:

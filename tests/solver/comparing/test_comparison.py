@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 from adaptpipe.solver import Comparison, InputError, Problem, check, compare, place, simulate
 from adaptpipe.solver.comparing import Row, frontier, pareto
 from adaptpipe.solver.comparing.front import MOST_LEVELS
+from adaptpipe.solver.comparing.notes import notes
 from adaptpipe.solver.comparing.row import without_limits
+from adaptpipe.solver.core.result import Result
 from adaptpipe.solver.core.slices import Slices
+from adaptpipe.solver.core.updates import Updates
 from adaptpipe.solver.evaluate.limits import over_limit
+from adaptpipe.solver.heuristics import one_f_one_b
+from adaptpipe.solver.methods import find_method
 from tests.strategies import problems
 
 MEMORY = {"unit": "MB", "activation": 40, "retained": 20, "limit": 160}
@@ -238,3 +243,42 @@ def test_a_search_that_does_not_know_slices_says_so() -> None:
     found = compare(sliced, ["greedy", "1f1b"])
     assert [(row.label, row.fits) for row in found.rows] == [("greedy", False), ("1F1B", True)]
     assert "batch.slices: greedy runs whole micro-batches" in found.rows[0].result.reason
+
+
+def stale(problem: Problem, updates: Updates) -> Row:
+    """1F1B's order without a flush."""
+    method = replace(find_method("1f1b"), name=f"1F1B-{updates}", updates=updates)
+    schedule = replace(one_f_one_b(problem), updates=updates)
+    timeline = simulate(problem, schedule)
+    result = Result(method.name, "makespan", timeline, 1, 0.0)
+    return Row(method.name, method, result, timeline, 1)
+
+
+def test_stale_weights_are_counted_noted_and_no_start_for_the_solver() -> None:
+    problem = model(MEMORY | {"static": 8, "weights": 2, "limit": 10**6})
+    row = stale(problem, "stash")
+    assert (row.versions, row.synchronous, row.data()["weight_versions"]) == (4, False, 4)
+    assert row.memory == (4 * 40 + 8 + 3 * 2) * 10**6
+    (note,) = notes(problem, [row], "makespan")
+    assert note.startswith("1F1B-stash: other training: an update after each micro-batch")
+    assert "not counted" not in note
+    (note,) = notes(model(), [stale(model(), "double")], "makespan")
+    assert note.endswith("memory.weights is 0, so versions of them are not counted.")
+    levels = frontier(problem, [row], time_limit=0.3)
+    assert [level.own for level in levels] == [True]
+
+
+def test_slices_are_compared_and_noted() -> None:
+    found = compare(model(), ["1f1b", "seq1f1b"])
+    assert [row.label for row in found.rows] == ["1F1B", "Seq1F1B k=2", "Seq1F1B k=4"]
+    assert [row.data()["slices"] for row in found.rows] == [1, 2, 4]
+    (note,) = found.notes
+    assert note.startswith("Seq1F1B k=2, Seq1F1B k=4: micro-batches cut into slices")
+    assert "equal slices are assumed" in note
+    said = compare(replace(model(), slices=Slices((1, 1), (2, 3))), ["1f1b", "seq1f1b"])
+    assert [row.label for row in said.rows] == ["1F1B", "Seq1F1B k=2"]
+    assert "assumed" not in said.notes[0]
+    for row in [*found.rows, *said.rows]:
+        assert row.timeline is not None
+        assert sum(row.timeline.work) == 4 * 8 * 320
+        assert row.timeline.message_bytes == 2 * 3 * 8 * 3000
