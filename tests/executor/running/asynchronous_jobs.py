@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from torch.nn.functional import mse_loss
 from torch.optim import SGD, Adam, Optimizer
 from torch.utils.checkpoint import checkpoint
 
-from adaptpipe.executor import AsyncPipeline, Pipeline, StepReport
+from adaptpipe.executor import AsyncPipeline, Pipeline, StepReport, load_checkpoint, save_checkpoint
+from adaptpipe.executor.waiting import gather
 from adaptpipe.solver import Kind, Problem, Schedule
 from adaptpipe.solver.core.stream import stream
 
@@ -150,29 +152,94 @@ def met(schedule: Schedule, stage: int, microbatch: int) -> int:
     return sum(j not in after for j in range(schedule.microbatches))
 
 
-def held(rank: int, world: int, case: Stale) -> tuple[int, int, int, int]:
-    """Peak bytes of a batch under a flush and of a stream without, versions in the latter, and bytes of one."""
-    stages: dict[int, nn.Module] = {rank: Stage(rank, True)}
+@dataclass(frozen=True)
+class Held:
+    """Peak bytes of a batch under a flush and of a stream without, versions in the latter, and bytes of one.
+
+    And how a stream ends whose limit is that peak, and one whose limit on rank 0 is a byte below.
+    """
+
+    flushed: int
+    stream: int
+    versions: int
+    weights: int
+    within: str
+    beyond: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What two ranks bring home of one case, beside what training gave."""
+
+    trained: list[Trained]
+    misused: list[str]
+    resumed: float
+    held: Held
+
+
+def on_two_ranks(rank: int, world: int, cases: Sequence[Stale]) -> Pair:
+    """All that needs two ranks, by one set of processes; the last of it breaks a pipeline."""
+    first = cases[0]
+    return Pair(train_all(rank, world, cases), misuse(rank, first), resumed(rank, first), held(rank, first))
+
+
+def resumed(rank: int, case: Stale) -> float:
+    """Largest difference that saving and loading between two batches makes to a weight."""
+    ends = []
+    with TemporaryDirectory() as folder:
+        for number, stops in enumerate((False, True)):
+            stages, optimizers = _fresh(rank, case)
+            path = gather(f"{folder}/model.pt", 60.0, "resumed")[0]
+            with AsyncPipeline(case.problem, case.schedule, stages, mse_loss, optimizers=optimizers) as pipeline:
+                pipeline.step(*batch(case.schedule.sizes, 0))
+                if stops:
+                    save_checkpoint(path, pipeline, optimizers[rank])
+            if stops:
+                stages, optimizers = _fresh(rank, case)
+            with AsyncPipeline(case.problem, case.schedule, stages, mse_loss, optimizers=optimizers) as pipeline:
+                if stops:
+                    load_checkpoint(path, pipeline, optimizers[rank])
+                    assert pipeline.steps == number
+                pipeline.step(*batch(case.schedule.sizes, 1))
+            ends.append(nn.utils.parameters_to_vector(stages[rank].parameters()).detach())
+    return float((ends[0] - ends[1]).abs().max())
+
+
+def _fresh(rank: int, case: Stale) -> tuple[dict[int, nn.Module], dict[int, Optimizer]]:
+    """A rank's stage, with the names of the unsplit model, and its optimizer."""
+    stage = nn.Sequential()
+    stage.add_module(str(rank), Stage(rank, True))
+    return {rank: stage}, {rank: optimizer_of(case.optimizer, stage)}
+
+
+def held(rank: int, case: Stale) -> Held:
+    stages, optimizers = _fresh(rank, case)
     weights = sum(p.nbytes for p in stages[rank].parameters() if p.requires_grad)
-    flushed = replace(case.schedule, updates="step")
     x, y = batch(case.schedule.sizes, 0)
+    flushed = replace(case.schedule, updates="step")
     with Pipeline(case.problem, flushed, stages, mse_loss, execution="static") as pipeline:
         pipeline.step(x, y)
         plain = pipeline.report.peak_bytes
-    optimizers = {rank: optimizer_of(case.optimizer, stages[rank])}
-    with AsyncPipeline(case.problem, case.schedule, stages, mse_loss, optimizers=optimizers) as pipeline:
-        pipeline.run([(x, y)] * 2)
-        return plain, pipeline.report.peak_bytes, pipeline.report.versions, weights
+
+    def run(*limit: int | None) -> StepReport:
+        problem = replace(case.problem, memory=replace(case.problem.memory, limit=limit))
+        with AsyncPipeline(problem, case.schedule, stages, mse_loss, optimizers=optimizers, timeout_s=2.0) as pipeline:
+            pipeline.run([(x, y)] * 2)
+            return pipeline.report
+
+    report = run(None, None)
+    peaks = gather(report.peak_bytes, 60.0, "held")
+    within, beyond = refusal(lambda: run(*peaks)), refusal(lambda: run(peaks[0] - 1, None))
+    return Held(plain, report.peak_bytes, report.versions, weights, within, beyond)
 
 
 def _same(grad: Tensor) -> Tensor:
     return grad
 
 
-def misuse(rank: int, world: int, case: Stale) -> list[str]:
+def misuse(rank: int, case: Stale) -> list[str]:
     """The messages of what can go wrong once stages and optimizers are there, and before; no processes are lost."""
-    stages: dict[int, nn.Module] = {rank: Stage(rank, True)}
-    optimizers = {rank: optimizer_of(case.optimizer, stages[rank])}
+    stages, optimizers = _fresh(rank, case)
     x, y = batch(case.schedule.sizes, 0)
     found = [
         refusal(
@@ -189,7 +256,7 @@ def misuse(rank: int, world: int, case: Stale) -> list[str]:
             refusal(pipeline.grad_norm),
             refusal(lambda: pipeline.clip_grad_norm_(1.0)),
         ]
-        bias = stages[rank].get_parameter("first.bias")
+        bias = stages[rank].get_parameter(f"{rank}.first.bias")
         handle = bias.register_hook(_same)  # type: ignore[no-untyped-call]  # torch's
         found.append(refusal(lambda: pipeline.step(x, y)))
         handle.remove()

@@ -59,10 +59,21 @@ def cases(ranks: int) -> list[jobs.Stale]:
     ]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
-def test_equals_the_same_stale_updates_in_one_process(ranks: int) -> None:
-    given = cases(ranks)
-    found = launch(jobs.train_all, ranks, given, threads=1)
+@pytest.fixture(scope="module")
+def pair() -> tuple[jobs.Pair, ...]:
+    """One set of two processes for all."""
+    return launch(jobs.on_two_ranks, 2, cases(2), threads=1)
+
+
+def test_two_ranks_equal_the_same_stale_updates_in_one_process(pair: tuple[jobs.Pair, ...]) -> None:
+    require_equal(cases(2), [rank.trained for rank in pair])
+
+
+def test_four_ranks_equal_the_same_stale_updates_in_one_process() -> None:
+    require_equal(cases(4), launch(jobs.train_all, 4, cases(4), threads=1))
+
+
+def require_equal(given: Sequence[jobs.Stale], found: Sequence[Sequence[jobs.Trained]]) -> None:
     for number, each in enumerate(given):
         whole = jobs.train_whole(each)
         for rank, results in enumerate(found):
@@ -85,12 +96,20 @@ def test_forwards_of_1f1b_are_as_many_updates_behind_as_ranks_follow(ranks: int)
         ]
 
 
-def test_versions_are_held_as_planned() -> None:
+def test_versions_are_held_as_planned(pair: tuple[jobs.Pair, ...]) -> None:
     """Stage s of p has p - s versions under PipeDream's order, and the activations of 1F1B with a flush beside."""
-    each = case(2, ONES, "fused", "SGD")
-    for rank, (plain, stream, versions, weights) in enumerate(launch(jobs.held, 2, each, threads=1)):
-        assert versions == 2 - rank == weight_copies(each.schedule)[rank]
-        assert stream == plain + (versions - 1) * weights
+    for rank, held in enumerate(each.held for each in pair):
+        assert held.versions == 2 - rank == weight_copies(cases(2)[0].schedule)[rank]
+        assert held.stream == held.flushed + (held.versions - 1) * held.weights
+
+
+def test_versions_count_against_a_limit(pair: tuple[jobs.Pair, ...]) -> None:
+    assert [each.held.within for each in pair] == ["no error"] * 2
+    assert re.search("rank 0 (holds|would hold) .*, above memory.limit", pair[0].held.beyond)
+
+
+def test_a_checkpoint_goes_on_with_the_same_updates(pair: tuple[jobs.Pair, ...]) -> None:
+    assert [each.resumed for each in pair] == [0.0, 0.0]
 
 
 def test_versions_that_do_not_fit_are_refused() -> None:
@@ -117,9 +136,9 @@ def test_other_updates_are_refused(has: Updates, runs: Updates, message: str) ->
         Plan.of(each.problem, replace(each.schedule, updates=has), "static", updates=runs)
 
 
-def test_misuse_is_refused_and_breaks_nothing() -> None:
+def test_misuse_is_refused_and_breaks_nothing(pair: tuple[jobs.Pair, ...]) -> None:
     messages = (
-        r"stage 1: first\.weight trains, and no optimizer has it",
+        r"stage 1: 1\.first\.weight trains, and no optimizer has it",
         "the schedule's updates are 'stash'",
         r"batches: the ranks were given \[0, 1\]",
         r"batches: the ranks were given \[0, 0\]",
@@ -127,8 +146,8 @@ def test_misuse_is_refused_and_breaks_nothing() -> None:
         r"batches\[1\]: (batch|target) has shape \(7, 4\); its first dimension must be the 8 samples",
         "so there is no norm of all; for that of a stage use",
         "so there is no norm of all; for that of a stage use",
-        r"stage [01]: first\.bias has a gradient hook",
+        r"stage [01]: [01]\.first\.bias has a gradient hook",
     )
-    for found in launch(jobs.misuse, 2, case(2, ONES, "fused", "SGD"), threads=1):
-        for message, told in zip(messages, found, strict=True):
+    for each in pair:
+        for message, told in zip(messages, each.misused, strict=True):
             assert re.search(f"InputError: .*{message}", told)
