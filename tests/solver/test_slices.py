@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Objective, Problem, Schedule, Status, check, simulate, solve
+from adaptpipe.solver.anneal import anneal
 from adaptpipe.solver.bounds import infeasible, instance_bound, needed
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.floating import simulate_adaptive
+from adaptpipe.solver.heuristics import looped_bfs, seq_interleaved, svpp
 from adaptpipe.solver.heuristics.one_by_one import one_by_one
 from tests.solver.oracle import optimum, small
 from tests.strategies import problems, schedules_of
@@ -102,6 +104,25 @@ def test_a_method_for_whole_micro_batches_is_refused() -> None:
             InputError, match=rf"batch.slices: {name} runs whole micro-batches, and these are cut into 2"
         ):
             solve(problem, name)
+
+
+def test_the_annealer_starts_from_each_order_of_backwards() -> None:
+    """Breadth-first is the best to start with, and its backwards, last micro-batch first, lead nowhere."""
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 4, "placement": "loop", "stages_per_rank": 2},
+            "batch": {"samples": 4, "slices": {"work": [4, 5, 6, 7]}},
+            "costs": {"forward": 300, "backward_input": 310, "weight_units": [100, 100, 90]},
+            "memory": {"activation": 96, "retained": 40, "limit": 1400},
+            "links": {"latency": 5},
+        }
+    )
+    started = simulate(problem, looped_bfs(problem))
+    assert started.makespan < min(simulate(problem, build(problem)).makespan for build in (seq_interleaved, svpp))
+    alone = anneal(problem, started.schedule, iterations=20_000, workers=1)
+    found = solve(problem, "anneal", time_limit=60, iterations=20_000, workers=1, deterministic=True)
+    assert found.value is not None
+    assert found.value < simulate(problem, alone).makespan
 
 
 def test_a_slice_is_not_an_own_micro_batch() -> None:
