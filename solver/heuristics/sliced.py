@@ -12,11 +12,11 @@ from .rows import Row, assemble, require_family
 
 
 def seq_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """Seq1F1B (Sun et al., arXiv 2406.03488, section 3), with fused backwards: 1F1B whose ops are those of slices.
+    """Seq1F1B (Sun et al., arXiv 2406.03488), with fused backwards: 1F1B whose ops are those of slices.
 
     Forwards follow each other slice by slice; the backwards of a micro-batch begin with its last slice. So rank r
-    starts with p - 2 - r + k forwards of the k slices, k - 1 more than 1F1B, then alternates F and B. Exists on linear
-    placements for every m and k; where micro-batches are whole, it is 1F1B.
+    starts with p - 2 - r + k forwards, k being the slices of each, as in the authors' code, k - 1 more than 1F1B; then
+    it alternates F and B. Exists on linear placements for every m and k; where micro-batches are whole, it is 1F1B.
 
     Equal stages, equal slices with F and B of one, free messages: the bubble is (p - 1)(F + B), a k-th of 1F1B's. Rank
     r holds the activations of min(m k, p - 1 - r + k) slices.
@@ -38,7 +38,7 @@ def seq_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> S
 
 
 def seq_interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """Seq1F1B-I (Sun et al., arXiv 2406.03488, section 3): interleaved 1F1B whose ops are those of slices.
+    """Seq1F1B-I (Sun et al., arXiv 2406.03488): interleaved 1F1B whose ops are those of slices.
 
     Micro-batches go round in groups, as in `interleaved`: the least number of them that has p slices, or somewhat more
     where that does not divide m; larger groups come first. With n micro-batches in the first, rank r starts with
@@ -62,7 +62,7 @@ def seq_interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> S
 
 
 def svpp(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """SVPP of MEPipe (Sun et al., EuroSys 2025, sections 4 and 5): slices over v stages per rank, W's in the waits.
+    """SVPP of MEPipe (Sun et al., EuroSys 2025): slices over v stages per rank, W's in the waits.
 
     Forwards and backwards as in Seq1F1B-I, but rank r is only p - 1 - r forwards ahead of the last rank: it starts with
     (v - 1) n k + p - 2 - r + k. Every backward is split, and a rank that would wait runs weight gradients, unit by
@@ -71,9 +71,10 @@ def svpp(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     the forwards and backwards are those of Seq1F1B.
 
     Equal stages, equal slices with F, I and W of one, free messages, m k >= p: the bubble is (p - 1)(F + I), worked out
-    from runs. With fused backwards it is (p - 1)(F + B), the share of (p - 1) / (p - 1 + m k v) that the paper gives.
-    Where `retained` is at most `activation`, rank 0 holds min(m k v, (v - 1) n k + p - 1 + k) slices. The paper's form
-    of that is v max(p, k) + min(p, k) - 1: the same where p divides k, or k divides p and p / k divides m.
+    from runs. With fused backwards it is (p - 1)(F + B), a share of (p - 1) / (p - 1 + m k v). Where `retained` is at
+    most `activation`, rank 0 holds min(m k v, (v - 1) n k + p - 1 + k) slices. That share is the paper's, and so is
+    v max(p, k) + min(p, k) - 1 slices, which is the same where p divides k, or k divides p and p / k divides m; both
+    are known to us second-hand only.
 
     Takes about 10 us for each op.
 
@@ -131,7 +132,7 @@ SEQ_ONE_F_ONE_B = Method(
     shapes="every p, m and number of slices k",
     bubble="(p - 1)(F + B) of a slice",
     memory="min(m k, p - 1 + k) slices",
-    source="Sun et al., arXiv 2406.03488, section 3",
+    source="Sun et al., arXiv 2406.03488; warm-up: schedules.py of thunlp/Seq1F1B",
     sliced=True,
 )
 
@@ -144,7 +145,7 @@ SEQ_INTERLEAVED = Method(
     shapes="every p, v, m and number of slices k; m k >= p for the formulas",
     bubble="(p - 1)(F + B) of a slice, a stage being 1/v of a rank's layers",
     memory="min(m k v, (v - 1) n k + 2(p - 1) + k) slices, n = ceil(p / k) where that divides m",
-    source="Sun et al., arXiv 2406.03488, section 3",
+    source="Sun et al., arXiv 2406.03488; warm-up: schedules.py of thunlp/Seq1F1B",
     sliced=True,
 )
 
@@ -157,6 +158,6 @@ SVPP = Method(
     shapes="every p, v, m and number of slices k; m k >= p for the formulas",
     bubble="(p - 1)(F + I) of a slice, a stage being 1/v of a rank's layers",
     memory="min(m k v, (v - 1) n k + p - 1 + k) slices, n = ceil(p / k) where that divides m",
-    source="MEPipe: Sun et al., EuroSys 2025, sections 4 and 5",
+    source="MEPipe: Sun et al., EuroSys 2025; the formulas are worked out from the order",
     sliced=True,
 )
