@@ -52,6 +52,8 @@ def handmade(problem: Problem) -> dict[str, Timeline]:
     """Every synchronous schedule of the literature that exists for a problem's placement, without regard to memory."""
     found = {}
     for method in LITERATURE:
+        if method.updates != "step":
+            continue
         try:
             found[method.name] = simulate(problem, method.schedule(problem))
         except InputError:

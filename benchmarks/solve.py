@@ -151,7 +151,7 @@ def _watched(title: str, row: Row, options: argparse.Namespace, start_s: float) 
 
 
 def _heuristics(problem: Problem) -> list[str]:
-    return [method.name for method in METHODS if method.build is not None] + ["greedy"]
+    return [m.name for m in METHODS if m.build is not None and m.updates == "step"] + ["greedy"]
 
 
 def _heuristic(problem: Problem, row: Row, name: str) -> raw.Heuristic:

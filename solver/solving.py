@@ -99,7 +99,7 @@ def solve(
     ------
     InputError
         When the method is unknown or does not exist for the problem's placement or slices, or an option is out of
-        range; when `start` is for another shape, or not for the given sizes.
+        range; when `start` is for another shape, not for the given sizes, or asynchronous.
     NoAnswerError
         When `start` cannot run.
 
@@ -128,8 +128,15 @@ def solve(
         problem.instance(sizes)
     if start is not None:
         simulate(problem, start)
+        if start.updates != "step":
+            raise InputError(f"start: its updates are {start.updates!r}, and searches are for schedules that flush")
         if sizes is not None and start.sizes != sizes:
             raise InputError(f"start: its micro-batch sizes are {start.sizes}, and sizes asks for {sizes}")
+    if robust is not None and chosen.updates != "step":
+        raise InputError(
+            f"robust: a search under noise changes the order, and with it the weights that {chosen.name} uses; "
+            "leave it out, or choose a method that flushes"
+        )
     started = time.monotonic()
     share = 1.0 if robust is None else PLAIN_SHARE
     if chosen.build is not None:

@@ -236,6 +236,9 @@ def require_writable(output: Path | None) -> None:
 
 def figures(timeline: Timeline) -> list[tuple[str, str]]:
     """The figures of a timeline for people: (name, value)."""
+    from adaptpipe.solver.core.stream import staleness, weight_copies
+    from adaptpipe.solver.core.updates import MEANING
+
     problem = timeline.problem
     rows = [
         ("makespan", f"{timeline.makespan:,} {problem.unit}"),
@@ -251,6 +254,16 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
         ),
         ("peak memory", peaks(problem, timeline.peak_memory)),
     ]
+    if timeline.steady is not None:
+        schedule, steady = timeline.schedule, timeline.steady
+        late = ", ".join(f"{float(each):.3g}" for each in staleness(schedule))
+        rows += [
+            ("updates", f"{schedule.updates}: {MEANING[schedule.updates]}"),
+            ("copies of weights", f"{', '.join(map(str, weight_copies(schedule)))} by stage"),
+            ("updates late", f"{late} by stage"),
+            ("steady state", f"{float(steady.microbatch):,.6g} {problem.unit} for each micro-batch"),
+            ("steady bubble", f"{steady.bubble:.2%}"),
+        ]
     if problem.limited:
         rows.append(("memory limit", peaks(problem, problem.memory.limit)))
     return rows

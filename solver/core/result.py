@@ -35,7 +35,7 @@ NOT_THERE, OVER_LIMIT = "n/a", "over limit"
 
 FIGURES = (
     "makespan", "span", "bubble", "span_bubble", "utilisation", "peak_memory", "messages", "message_bytes",
-    "microbatch_sizes", "fused", "cut", "unit",
+    "microbatch_sizes", "fused", "cut", "updates", "weight_copies", "steady_microbatch", "steady_bubble", "unit",
 )  # fmt: skip
 """Keys of `Timeline.row`; None in the row of a result without a timeline."""
 

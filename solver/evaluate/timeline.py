@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,10 @@ from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
 from ..core.slices import sliced_price
+from ..core.stream import weight_copies
+
+if TYPE_CHECKING:
+    from .steady import Steady
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,19 @@ class Timeline:
             for stage in leaving[placement.direction_of(j, len(sizes))]
         )
 
+    @cached_property
+    def steady(self) -> Steady | None:
+        """What a batch takes where many follow each other; None where each ends with a flush.
+
+        Raises
+        ------
+        NoAnswerError
+            When ranks would wait for each other once a second batch begins.
+        """
+        from .steady import steady
+
+        return None if self.schedule.updates == "step" else steady(self.problem, self.schedule)
+
     def of(self, rank: int) -> tuple[tuple[Op, int, int], ...]:
         """(op, start, end) of a rank, in order."""
         a, b = self._bounds[rank]
@@ -133,6 +151,10 @@ class Timeline:
             "microbatch_sizes": list(self.schedule.sizes),
             "fused": round(self.schedule.fused_share, 6),
             "cut": round(self.schedule.cut_share, 6),
+            "updates": self.schedule.updates,
+            "weight_copies": list(weight_copies(self.schedule)),
+            "steady_microbatch": None if self.steady is None else float(self.steady.microbatch),
+            "steady_bubble": None if self.steady is None else round(self.steady.bubble, 6),
             "unit": self.problem.unit,
         }
 

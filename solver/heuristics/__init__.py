@@ -4,6 +4,7 @@ The functions ignore memory limits: `check` tells whether a schedule keeps them.
 """
 
 from ..core.method import Method
+from .asynchronous import PIPEDREAM, PIPEDREAM_2BW, PIPEMARE, pipedream, pipedream_2bw, pipemare
 from .bidirectional import CHIMERA, DUALPIPE, DUALPIPE_V, chimera, dualpipe, dualpipe_v
 from .controllable_memory import V_HALF, V_MIN, V_ZB, v_half, v_min, v_zb
 from .costed_zb_v import costed_zb_v
@@ -48,6 +49,9 @@ LITERATURE: tuple[Method, ...] = (
     SEQ_ONE_F_ONE_B,
     SEQ_INTERLEAVED,
     SVPP,
+    PIPEDREAM,
+    PIPEDREAM_2BW,
+    PIPEMARE,
 )
 """The schedules of the literature, in the order in which tables list them."""
 
@@ -67,6 +71,9 @@ __all__ = [
     "one_f_one_b",
     "one_f_one_b_split",
     "ooo_backprop",
+    "pipedream",
+    "pipedream_2bw",
+    "pipemare",
     "seq_interleaved",
     "seq_one_f_one_b",
     "svpp",

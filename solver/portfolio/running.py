@@ -13,6 +13,7 @@ from ..core.method import Method
 from ..core.result import OVER_LIMIT, Result
 from ..evaluate.limits import in_unit, over_limit
 from ..evaluate.simulate import simulate
+from ..evaluate.steady import stale
 from ..evaluate.timeline import Timeline
 from ..methods import METHODS
 from .incumbent import Incumbent
@@ -168,7 +169,7 @@ class _Run:
             if self._clock.late:
                 break
         if self._at.best is not None:
-            self._lack = self._reason = ""
+            self._lack, self._reason = "", stale(self._at.best)
         elif missing is not None and not self._lack:
             raise missing
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -100,6 +102,22 @@ def test_simulate_prints_the_figures(tmp_path: Path) -> None:
     assert f"span bubble      {timeline.span_bubble:.2%}\n" in result.stdout
     assert "peak memory      6, 3 MB by rank\n" in result.stdout
     assert "memory limit     6 MB on every rank\n" in result.stdout
+
+
+def test_simulate_of_an_asynchronous_schedule_says_what_it_trains_with(tmp_path: Path) -> None:
+    problem = write_problem(tmp_path)
+    path = tmp_path / "schedule.json"
+    replace(Schedule.load(write_schedule(tmp_path)), updates="stash").save(path)
+    result = call("simulate", problem, path)
+    assert result.exit_code == 0
+    steady = simulate(Problem.load(problem), Schedule.load(path)).steady
+    assert steady is not None
+    lines = dict(re.split("  +", line, maxsplit=1) for line in result.stdout.splitlines())
+    assert lines["updates"].startswith("stash: an update after each micro-batch")
+    assert (lines["copies of weights"], lines["updates late"]) == ("2, 1 by stage", "1, 0 by stage")
+    assert lines["steady state"] == f"{float(steady.microbatch):,.6g} us for each micro-batch"
+    assert lines["steady bubble"] == f"{steady.bubble:.2%}"
+    assert answer(call("simulate", problem, path, "--json"))["steady_microbatch"] == float(steady.microbatch)
 
 
 def test_simulate_over_a_limit_prints_and_exits_with_1(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).parent / "command_line.json"
 RESULT_KEYS = {
     "status", "method", "found_by", "objective", "makespan", "span", "bound", "gap", "bubble", "span_bubble",
     "utilisation", "peak_memory", "messages", "message_bytes", "time_s", "unit", "proven_for", "reason",
-    "granularity", "microbatch_sizes", "fused", "cut",
+    "granularity", "microbatch_sizes", "fused", "cut", "updates", "weight_copies", "steady_microbatch", "steady_bubble",
 }  # fmt: skip
 
 
