@@ -23,8 +23,7 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
     Raises
     ------
     InputError
-        When a method is unknown or does not exist for the placement, or the baseline's file is none, or of another
-        shape.
+        When a method is unknown or does not exist for the shape, or the baseline's file is none, or of another shape.
     NoAnswerError
         When the baseline's file is a CSV that does not run.
     """
@@ -37,11 +36,9 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
         if method.build is not None:
             try:
                 method.schedule(bare)
-            except InputError:
-                raise InputError(
-                    f"{key} = {name!r}: does not exist with placement = {spec.placement!r} on {spec.ranks} ranks; "
-                    f"choose another {key} or placement"
-                ) from None
+            except InputError as error:  # says which shapes there are, in the keys of a problem file
+                reason = str(error).replace("pipeline.", "").replace("batch.", "")
+                raise InputError(f"{key} = {name!r}: {reason}") from None
 
 
 def _require_flush(key: str, name: str, updates: Updates) -> None:

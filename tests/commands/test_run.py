@@ -201,7 +201,7 @@ def test_settings_overrule_the_file(run_file: Path) -> None:
         ("data=nowhere.txt", "cannot be read"),
         ("placement=ring", "placement: 'ring' is none of"),
         ("model.vocab=64", "model.vocab = 64: the text has the byte"),
-        ("baseline=ZB-V", "baseline = 'ZB-V': does not exist with placement = 'linear' on 2 ranks"),
+        ("baseline=ZB-V", "baseline = 'ZB-V': placement: ZB-V needs placement 'v', and this problem's is 'linear'"),
         ("ranks=9", "stages = 9 and layers = 4"),
         ("baseline=2F2B", "'2F2B' is none of"),
         ("data_parallel=3", "samples = 4: no multiple of data_parallel = 3"),

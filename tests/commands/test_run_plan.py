@@ -177,7 +177,7 @@ def test_a_method_solves_the_order_of_a_plans_stages_again(tmp_path: Path) -> No
         (["memory_limit=none"], r"memory_limit = 'none': .* has the limits \[1000000000, 1000000000\]"),
         (["memory_limit=baseline"], r"memory_limit = 'baseline': .* has the limits"),
         (["problem=p.toml"], r"problem = 'p\.toml': .* has a problem of its own"),
-        (["method=zb-v", "baseline=1F1B"], r"baseline = '1F1B': does not exist with placement = \[0, 1, 1, 0\]"),
+        (["method=zb-v", "baseline=1F1B"], r"baseline = '1F1B': placement: 1F1B needs placement 'linear'"),
         (["model.layers=1"], r"has 4 layers, embedding to head, and the model 3, embedding to head; give the model"),
         (["model.width=32"], r"layer 0, embedding, has 4,352 parameters, and the model's 8,704; give the model"),
         (["model.sequence=8"], r"model\.sequence = 8: .* is for samples of 16 tokens; use as many"),
