@@ -7,7 +7,7 @@ makes of a dictionary, and loads with `torch.load(path, weights_only=True)`:
 |---|---|
 | `model` | the state dict of the unsplit model |
 | `optimizer` | None; or `state`, what is known of each parameter by its name, and `groups`, settings and for whom |
-| `steps` | training steps done, by `Pipeline.steps` |
+| `steps` | training steps done, by the pipeline's `steps` |
 | `extra` | what the caller gave |
 """
 
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from adaptpipe.solver import InputError
 
-from .running.pipeline import Pipeline
+from .running.modules import ModuleSession
 from .running.startup import agree
 from .waiting import gather
 
@@ -35,7 +35,7 @@ _SHOWN = 4  # names that a message lists
 
 def save_checkpoint(
     path: str | Path,
-    pipeline: Pipeline,
+    pipeline: ModuleSession,
     optimizer: torch.optim.Optimizer | None = None,
     *,
     extra: Mapping[str, object] | None = None,
@@ -92,7 +92,7 @@ def save_checkpoint(
 
 def load_checkpoint(
     path: str | Path,
-    pipeline: Pipeline,
+    pipeline: ModuleSession,
     optimizer: torch.optim.Optimizer | None = None,
     *,
     timeout_s: float = 600.0,
@@ -179,7 +179,7 @@ def check_checkpoint(path: str | Path, model: nn.Module) -> None:
     _optimizer_of(path, data)
 
 
-def _modules(pipeline: Pipeline) -> dict[int, nn.Module]:
+def _modules(pipeline: ModuleSession) -> dict[int, nn.Module]:
     """The stages; of a compiled one, the module that was compiled, which has the unsplit model's keys."""
     return _uncompiled(pipeline.stages)
 
@@ -188,7 +188,7 @@ def _uncompiled(stages: Mapping[int, nn.Module]) -> dict[int, nn.Module]:
     return {stage: getattr(module, "_orig_mod", module) for stage, module in stages.items()}
 
 
-def _model_part(pipeline: Pipeline) -> dict[int, dict[str, Any]]:
+def _model_part(pipeline: ModuleSession) -> dict[int, dict[str, Any]]:
     return {
         stage: {key: value.cpu() if isinstance(value, Tensor) else value for key, value in module.state_dict().items()}
         for stage, module in _uncompiled(pipeline.first_copies).items()
@@ -204,13 +204,13 @@ def _names(stages: Mapping[int, nn.Module]) -> dict[int, str]:
     return found
 
 
-def _aliases(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+def _aliases(pipeline: ModuleSession) -> dict[str, tuple[str, ...]]:
     """For each tied parameter, the names of all of its copies."""
     return {name: tuple(other for _, other in tie) for tie in pipeline.ties for _, name in tie}
 
 
 def _optimizer_part(
-    pipeline: Pipeline, optimizer: torch.optim.Optimizer
+    pipeline: ModuleSession, optimizer: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What the optimizer knows of each parameter that counts, and its settings, by name."""
     state: dict[str, Any] = {}
@@ -231,7 +231,7 @@ def _optimizer_part(
     return state, groups
 
 
-def _named_groups(pipeline: Pipeline, optimizer: torch.optim.Optimizer) -> list[list[str]]:
+def _named_groups(pipeline: ModuleSession, optimizer: torch.optim.Optimizer) -> list[list[str]]:
     names = _names(pipeline.stages)
     for group in optimizer.param_groups:
         for parameter in group["params"]:
@@ -247,7 +247,7 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in group.items() if key not in ("params", "param_names")}
 
 
-def _merge(parts: list[dict[int, dict[str, Any]]], pipeline: Pipeline) -> dict[str, Any]:
+def _merge(parts: list[dict[int, dict[str, Any]]], pipeline: ModuleSession) -> dict[str, Any]:
     """The state dict of the unsplit model, in the order of the stages."""
     stages = {stage: part for each in parts for stage, part in each.items()}
     merged: dict[str, Any] = {}
@@ -330,7 +330,7 @@ def _optimizer_of(path: str | Path, data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _packed(
     path: str | Path,
-    pipeline: Pipeline,
+    pipeline: ModuleSession,
     optimizer: torch.optim.Optimizer,
     saved: dict[str, Any],
     aliases: Mapping[str, tuple[str, ...]],

@@ -18,13 +18,14 @@ from ..waiting import gather
 from ..weights.stash import stashes_of
 from .execution import Execution
 from .memory import MemoryRule
-from .pipeline import Loss, Pipeline
+from .modules import ModuleSession
 from .plan import Plan
+from .runner import Loss
 from .startup import MAKING, agree, patience
 from .stashing import StashingExecution
 
 
-class AsyncPipeline(Pipeline):
+class AsyncPipeline(ModuleSession):
     """Runs a schedule with weight stashing, as PipeDream's, on this rank's stage.
 
     The stage is updated with every micro-batch: as soon as the backward is complete and its gradient on its way to the
@@ -64,8 +65,6 @@ class AsyncPipeline(Pipeline):
             losses = pipeline.run(data)  # pairs of batch and target; the stages have been updated
     """
 
-    _updates = "stash"
-
     def __init__(
         self,
         problem: Problem,
@@ -90,6 +89,7 @@ class AsyncPipeline(Pipeline):
             memory=memory,
             seed=seed,
             timeout_s=timeout_s,
+            updates="stash",
         )
         try:
             self._stashes = agree(lambda: stashes_of(stages, optimizers), lambda made: "", patience(timeout_s), MAKING)
@@ -215,16 +215,3 @@ class AsyncPipeline(Pipeline):
     ) -> Execution:
         parts = self._program, self._crew.rank, self._runners, self._transport, inputs, targets, self._account
         return StashingExecution(*parts, added_s, self._stashes)
-
-    def grad_norm(self) -> float:
-        """Refused: gradients are gone once a stage has been updated.
-
-        Raises
-        ------
-        InputError
-            Always.
-        """
-        raise InputError(
-            "an asynchronous pipeline updates each stage with each micro-batch, before other stages have their "
-            "gradients, so there is no norm of all; for that of a stage use its optimizer's register_step_pre_hook"
-        )

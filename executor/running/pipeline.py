@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from operator import index
-from typing import ClassVar
 
-import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import InputError, Noise, Problem, Schedule
-from adaptpipe.solver.core.problem import SECONDS
-from adaptpipe.solver.core.updates import Updates
 
-from ..channels.message import Message
-from ..crew import Crew
 from ..gradients.norm import global_norm, scale
 from ..gradients.reduction import Reducer
-from ..gradients.ties import Copy, Tie, check_declared, find_ties
-from ..programs.lowering import forward_only
-from ..programs.program import Program
-from ..waiting import gather, wait_in_time
-from .feed import Feed
+from ..gradients.ties import Copy
 from .hooks import GradientHooks
-from .keywords import check_keywords
 from .memory import MemoryRule
-from .plan import ExecutionMode, Plan
-from .randomness import RandomState
-from .rows import evaluation_sizes
-from .runner import Loss, StageRunner
-from .session import Session
-from .startup import MAKING, agree, check_replicas, check_stages, check_timeout, device_of, patience
+from .modules import ModuleSession
+from .plan import ExecutionMode
+from .runner import Loss
 
 __all__ = ["Loss", "Pipeline"]
 
 
-class Pipeline(Session):
+class Pipeline(ModuleSession):
     """Runs a schedule's ops on this rank's stages, and moves tensors between ranks.
 
     All processes of the default group make one together, with the same problem and schedule, and call its methods
@@ -106,8 +90,6 @@ class Pipeline(Session):
                 optimizer.zero_grad()
     """
 
-    _updates: ClassVar[Updates] = "step"  # when it updates weights: never by itself
-
     def __init__(
         self,
         problem: Problem,
@@ -124,87 +106,23 @@ class Pipeline(Session):
         seed: int | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        tick_s, declared = float(SECONDS[problem.unit]), tuple(tuple(copies) for copies in tied)
-
-        def prepare() -> tuple[Plan, Crew]:
-            crew = Crew.of(mesh)
-            check_timeout(timeout_s)
-            try:
-                index(seed or 0)
-            except TypeError:
-                raise InputError(f"seed = {seed!r}: must be a whole number") from None
-            unit_ticks = None if unit_time_s is None else unit_time_s / tick_s
-            plan = Plan.of(problem, schedule, execution, memory, unit_ticks, self._updates)
-            check_stages(schedule.placement, crew, stages)
-            check_declared(schedule.placement, stages, declared)
-            return plan, crew
-
-        together = patience(timeout_s), MAKING
-        plan, crew = agree(prepare, lambda made: f"{made[0].fingerprint} {declared}", *together)
-        check_replicas(schedule.placement, crew, stages, timeout_s)
-        self._ties = find_ties(stages, declared, *together)  # which may refuse, so before stages are changed
-        program = plan.program
-        seeds = gather(torch.initial_seed() if seed is None else seed, *together)
-        self._random = RandomState(seeds[0], crew.replica, device_of(stages))
-        last = program.placement.stage_count - 1
-        self._stages: dict[int, StageRunner] = {}
-
-        def take_over() -> None:
-            for stage, module in sorted(stages.items()):
-                loss = loss_fn if stage == last else None
-                times, slices = program.unit_ticks[stage], schedule.slices
-                self._stages[stage] = StageRunner(stage, module, loss, times, self._random, slices)
-
-        try:
-            agree(take_over, lambda nothing: "", *together)
-        except BaseException:
-            for runner in self._stages.values():
-                runner.close()
-            raise
-        takes = gather([runner.takes for runner in self._stages.values()], *together)
-        self._keywords = [names for part in takes for names in part]
         super().__init__(
-            plan,
-            crew,
-            self._stages,
-            seconds_per_tick=tick_s,
+            problem,
+            schedule,
+            stages,
+            loss_fn,
+            mesh=mesh,
+            tied=tied,
+            execution=execution,
+            unit_time_s=unit_time_s,
             noise=noise,
             memory=memory,
+            seed=seed,
             timeout_s=timeout_s,
-            device=device_of(stages),
+            updates="step",
         )
-        self._reducer = Reducer(crew, program.placement, stages, self._ties)
+        self._reducer = Reducer(self._crew, self._program.placement, stages, self._ties)
         self._hooks = GradientHooks(stages)
-
-    @property
-    def steps(self) -> int:
-        """Training steps done. Set it where training resumes, so that dropout does not repeat the first masks."""
-        return self._steps
-
-    @steps.setter
-    def steps(self, done: int) -> None:
-        self._steps = done
-
-    @property
-    def stages(self) -> dict[int, nn.Module]:
-        """This rank's stages, by number."""
-        return {stage: runner.module for stage, runner in self._stages.items()}
-
-    @property
-    def first_copies(self) -> dict[int, nn.Module]:
-        """Those of this rank's stages that count where a stage counts once: all, or those of direction 0."""
-        row = self._program.placement.stages[0]
-        return {stage: module for stage, module in self.stages.items() if row[stage] == self._crew.rank}
-
-    @property
-    def crew(self) -> Crew:
-        """The processes of the pipeline and of its replicas."""
-        return self._crew
-
-    @property
-    def ties(self) -> tuple[Tie, ...]:
-        """Parameters that several stages have, each by its copies (stage, name); the same on every rank."""
-        return self._ties
 
     def step(self, batch: object, target: object, **keywords: object) -> float:
         """Run one step and add its gradients to `.grad`, as `loss.backward()` does.
@@ -256,42 +174,6 @@ class Pipeline(Session):
         finally:
             self._hooks.release()
 
-    def evaluate(self, batch: object, target: object, sizes: Sequence[int] | None = None, **keywords: object) -> float:
-        """Mean loss of a batch of any size, without gradients.
-
-        Leaves nothing behind: no activations, no gradients, no change of mode. Call `eval()` on the stages before, if
-        they have layers that care.
-
-        Parameters
-        ----------
-        batch, target, **keywords
-            As for `step`, with any number of rows.
-        sizes
-            Samples of each micro-batch; read on the rank of stage 0. None: near-equal ones, none larger than the
-            schedule's largest.
-
-        Returns
-        -------
-        float
-            The loss, on every rank.
-
-        Raises
-        ------
-        InputError, RankFailure, PeerFailed
-            As `step`.
-        """
-        self._ensure_usable()
-        chosen: tuple[int, ...] = ()
-        if self._crew.rank == self._program.placement.holders(0)[0]:
-            chosen = evaluation_sizes(batch, sizes, max(self._program.sizes))
-        with self._guard():
-            (count,) = self._told([len(chosen)])
-            program = forward_only(self._program.placement, self._told(chosen or (0,) * count))
-        execution = self._evaluation(program, *self._cut(program, batch, target, keywords))
-        with self._guard(execution), torch.no_grad():
-            execution.run()
-            return self._end(execution)
-
     def grad_norm(self) -> float:
         """Euclidean norm of all gradients of the pipeline, on every rank; a tied parameter or a replica counts once.
 
@@ -333,20 +215,6 @@ class Pipeline(Session):
         scale(own.values(), norm, max_norm)
         return norm
 
-    def close(self) -> None:
-        """Let go of the stages, and end channels and groups. May be called twice."""
-        if not self._closed and not self._failed:
-            self._reducer.close()
-        super().close()
-
-    def weight_groups(self) -> dict[int, tuple[int, ...]]:
-        """For each of this rank's stages, the floating-point operations of each piece of its last W that stands alone.
-
-        Pieces share no tensor with each other, so a weight gradient that is cut between them frees with each unit all
-        that the unit needed, in whatever order the units run. Empty where W had nothing to do.
-        """
-        return {stage: runner.weight_groups() for stage, runner in self._stages.items()}
-
     def recomputed_bytes(self, batch: object, target: object, **keywords: object) -> dict[int, int]:
         """Run a step, slowly; for each of this rank's stages, the most bytes that a backward recomputed at a time.
 
@@ -366,6 +234,12 @@ class Pipeline(Session):
                 runner.watched = False
         return {stage: runner.recomputed_bytes for stage, runner in self._stages.items()}
 
+    def close(self) -> None:
+        """Let go of the stages, and end channels and groups. May be called twice."""
+        if not self._closed and not self._failed:
+            self._reducer.close()
+        super().close()
+
     def _complete(self, stage: int) -> None:
         self._reducer.complete(stage)
         self._hooks.complete(stage)
@@ -373,22 +247,3 @@ class Pipeline(Session):
     def _settle(self) -> None:
         self._reducer.finish(self._timeout_s)
         self._hooks.complete(None)
-
-    def _told(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """What the (first) rank of stage 0 tells the others of its replica, which have as many numbers."""
-        values = torch.tensor(numbers, device=self._meeting_place)
-        first = self._crew.members[self._program.placement.holders(0)[0]]
-        work = dist.broadcast(values, src=first, group=self._crew.group, async_op=True)
-        late = f"evaluate was not called on every rank of the pipeline within {self._timeout_s:g} s"
-        wait_in_time(work, self._timeout_s, late)
-        return tuple(values.tolist())
-
-    def _cut(
-        self, program: Program, batch: object, target: object, keywords: Mapping[str, object]
-    ) -> tuple[tuple[Message, ...], tuple[object, ...]]:
-        """The rows of every micro-batch, where this rank needs them; keywords go to the stages."""
-        check_keywords(keywords, self._keywords)
-        feed = Feed.of(program, self._crew.rank, self._stages, batch, target, keywords)
-        for runner in self._stages.values():
-            runner.expect(feed.keywords)
-        return feed.inputs, feed.targets
