@@ -33,6 +33,10 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
     for key, name in names.items():
         method = find_method(name)
         _require_flush(key, name, method.updates)
+        try:
+            method.require(bare)
+        except InputError as error:
+            raise InputError(f"{key} = {name!r}: {str(error).replace('batch.', '')}") from None
         if method.build is not None:
             try:
                 method.schedule(bare)

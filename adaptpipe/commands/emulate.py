@@ -156,7 +156,8 @@ def emulate_run(spec: RunSpec) -> Emulation:
     noise = Noise.parse(spec.noise, spec.seed)
     bare = _problem(spec)
     noise.require_ranks(bare.ranks)
-    spec = msgspec.structs.replace(spec, placement=bare.placement.name)  # for the usual baseline of a given problem
+    # For the usual baseline of a given problem.
+    spec = msgspec.structs.replace(spec, placement=bare.placement.name, slices=bare.slice_count)
     seconds_per_tick = spec.seconds_per_tick or float(SECONDS[bare.unit])
     message_s, message_bytes = 0.0, message_bytes_of(bare)
     if bare.ranks > 1:

@@ -43,6 +43,7 @@ def with_plan(spec: RunSpec, given: Collection[str]) -> RunSpec:
         ("data_parallel", spec.data_parallel == replicas, f"is for {replicas} replicas"),
         ("samples", spec.samples == samples, f"is for {samples} samples a step"),
         ("microbatch_sizes", set(sizes) <= set(spec.microbatch_sizes), f"has micro-batches of {sizes}"),
+        ("slices", spec.sequence_slices is None, "has whole micro-batches"),
         ("memory_limit", limits == [None if most == "none" else most] * len(limits), f"has the limits {limits}"),
     ):
         if key in given and not fits:

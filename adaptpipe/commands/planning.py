@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from adaptpipe.executor import message_reserve, reserve_for
+from adaptpipe.executor.running.sequences import require_divisible
 from adaptpipe.models import (
     AnyConfig,
+    GPTConfig,
     MLPConfig,
     load_text,
     split_layers,
@@ -53,8 +55,9 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
     """
     Granularity.parse(spec.granularity)
     Noise.parse(spec.noise).require_ranks(spec.ranks)
-    check_methods(spec, bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes))
+    check_methods(spec, _bare(spec))
     config, parts = _staged(spec)
+    _require_sliceable(spec, config)
     if isinstance(config, DecoderConfig) and config.dropouts:
         key, value = next(iter(config.dropouts.items()))
         raise InputError(
@@ -66,6 +69,33 @@ def configure(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...], bytes]:
     train = split_text(text, length)[0]
     training_batches(config, train, spec.samples, spec.seed)  # refuses a text that the model cannot take
     return config, parts, train
+
+
+def _bare(spec: RunSpec) -> Problem:
+    """The problem before its prices are known."""
+    bare = bare_problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes)
+    try:
+        return replace(bare, slices=spec.sequence_slices)
+    except InputError as error:
+        raise InputError(str(error).replace("batch.", "")) from None
+
+
+def _require_sliceable(spec: RunSpec, config: AnyConfig) -> None:
+    """Refuse slices of what cannot be cut, and a limit that they would pass."""
+    slices = spec.sequence_slices
+    if slices is None:
+        return
+    if not isinstance(config, GPTConfig):
+        raise InputError(
+            f"slices: stages of a model of kind {spec.model.get('kind')!r} take whole sequences only; use a gpt, or "
+            "leave slices out"
+        )
+    require_divisible(f"model.sequence = {config.sequence}: is a length", config.sequence, slices.tokens)
+    if spec.memory_limit == "baseline":
+        raise InputError(
+            'memory_limit = "baseline": slices also hold the keys and values of the slices before them, which the '
+            'profile of whole sequences does not tell; set memory_limit = "none", or bytes'
+        )
 
 
 def _staged(spec: RunSpec) -> tuple[AnyConfig, tuple[range, ...]]:
@@ -89,9 +119,10 @@ def priced(spec: RunSpec, profile: Profile) -> tuple[Problem, Result]:
     """
     placement = spec.place()
     reserve = message_reserve(profile, placement)
-    free = profile.problem(
+    whole = profile.problem(
         placement, spec.pipeline_samples, spec.microbatch_sizes, reserve=reserve, name=Path(spec.out).name
     )
+    free = replace(whole, slices=spec.sequence_slices)
     baseline = find_baseline(spec, free)
     if baseline.timeline is None:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {baseline.reason}")

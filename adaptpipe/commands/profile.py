@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -139,7 +140,8 @@ def _stages(spec: RunSpec, name: str, output: Path | None, json: bool) -> None:
     measured = launch_ranks(profile_rank, spec)[0]
     if not is_first_process():
         return
-    problem = measured.problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes, name=name)
+    whole = measured.problem(spec.place(), spec.pipeline_samples, spec.microbatch_sizes, name=name)
+    problem = replace(whole, slices=spec.sequence_slices)
     if output is not None:
         problem.save(output)
     if json:

@@ -12,6 +12,8 @@ import msgspec
 
 from adaptpipe.solver import InputError, Placement, place
 from adaptpipe.solver.core.placement import explicit
+from adaptpipe.solver.core.slices import MOST_SLICES, Slices
+from adaptpipe.solver.files.problem_file import SlicesSpec, slices_from
 from adaptpipe.solver.files.reading import convert, read_data
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
@@ -40,6 +42,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Replicas of the pipeline, each of `ranks` processes, which share the batch out.
     samples, microbatch_sizes
         Batch of one step, of all replicas together, and the micro-batch sizes a schedule may use.
+    slices
+        Parts that a micro-batch is cut into along its sequence, as `batch.slices` of a problem file; for a "gpt".
     steps, learning_rate, clip, seed
         Steps to train under each schedule; AdamW's learning rate; the norm that gradients are clipped to, 0: they are
         not; seed of weights and batches.
@@ -54,9 +58,11 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Units that a stage's weight gradient is measured in, and may be cut into.
     baseline
         The schedule to compare with: a method, or a file that ends in .json or .csv (PyTorch's); "" is the usual one
-        of the placement: 1F1B (linear), Interleaved1F1B (loop), ZB-V (v), Chimera (bidirectional), else GPipe.
+        of the placement: 1F1B (linear), Interleaved1F1B (loop), ZB-V (v), Chimera (bidirectional), else GPipe; with
+        slices Seq1F1B (linear) or Seq1F1B-I (loop).
     memory_limit
-        For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes.
+        For every rank: "baseline" (the most that the baseline holds on any rank), "none", or bytes. With slices, not
+        "baseline".
     profile_sizes
         Micro-batch sizes to measure; empty: four at most of `microbatch_sizes`, from the least to the largest.
     execution
@@ -80,6 +86,7 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_parallel: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 1
     samples: Annotated[int, msgspec.Meta(ge=1, le=10**6)] = 8
     microbatch_sizes: Annotated[list[Count], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])
+    slices: Annotated[int, msgspec.Meta(ge=1, le=MOST_SLICES)] | SlicesSpec = 1
     steps: Count = 20
     learning_rate: Annotated[float, msgspec.Meta(gt=0, le=1e6)] = 1e-3
     clip: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
@@ -135,6 +142,20 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.samples // self.data_parallel
 
     @property
+    def sequence_slices(self) -> Slices | None:
+        """How micro-batches are cut along their sequence; None: not at all.
+
+        Raises
+        ------
+        InputError
+            If `slices` says what cannot be.
+        """
+        try:
+            return slices_from(self.slices)
+        except InputError as error:
+            raise InputError(str(error).replace("batch.", "")) from None
+
+    @property
     def measured_sizes(self) -> tuple[int, ...]:
         """Micro-batch sizes to measure: costs of the others follow from a line through these.
 
@@ -157,6 +178,8 @@ class RunSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def baseline_name(self) -> str:
         """The baseline's method."""
         usual = {"linear": "1F1B", "loop": "Interleaved1F1B", "v": "ZB-V", "bidirectional": "Chimera"}
+        if self.sequence_slices is not None:
+            usual = {"linear": "Seq1F1B", "loop": "Seq1F1B-I"}
         family = self.placement if isinstance(self.placement, str) else self.place().name
         return self.baseline or usual.get(family, "GPipe")
 

@@ -69,8 +69,10 @@ def lines(result: Result, found: Worth | None) -> list[str]:
     """What was chosen, what it is worth and why, for people."""
     assert result.timeline is not None
     problem, schedule = result.timeline.problem, result.timeline.schedule
+    pieces = f" in {schedule.slices} slices each" if schedule.slices > 1 else ""
     text = [
-        f"granularity chosen: {schedule.microbatches} micro-batches, of size {sizes_text(schedule.sizes)}; "
+        f"granularity chosen: {schedule.microbatches // schedule.slices} micro-batches{pieces}, of size "
+        f"{sizes_text(schedule.sizes)}; "
         f"{schedule.fused_share:.0%} of the backwards fused, {schedule.cut_share:.0%} of the weight gradients cut"
     ]
     if found is not None and found.order:

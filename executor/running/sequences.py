@@ -86,21 +86,33 @@ class SequenceCut:
                 f"{name} has shape {tuple(x.shape)} and no sequence to cut into slices; give it a second dimension of "
                 "the sequence's length, or solve without batch.slices"
             )
-        length, whole = x.shape[1], self._borders[-1]
+        length = x.shape[1]
         known, whose = self._lengths.setdefault(j, (length, name))
         if length != known:
             raise InputError(
                 f"micro-batch {j}: {whose} has sequences of length {known}, and {name} has {length}; the second "
                 "dimension of all tensors that are cut into slices must be the sequence's"
             )
-        if length == 0 or length % whole:
-            nearest = [str(fits) for fits in (length // whole * whole, (length // whole + 1) * whole) if fits]
-            raise InputError(
-                f"micro-batch {j}: {name} has sequences of length {length}, which slices in the proportions "
-                f"{':'.join(map(str, self._tokens))} do not divide; use multiples of {whole}, as "
-                f"{' or '.join(nearest)}, or other batch.slices"
-            )
+        require_divisible(f"micro-batch {j}: {name} has sequences of length {length}", length, self._tokens)
         return length
+
+
+def require_divisible(what: str, length: int, tokens: Sequence[int]) -> None:
+    """Check that sequences of a length can be cut into slices whose tokens are in given proportions.
+
+    Raises
+    ------
+    InputError
+        If not; it begins with `what`, which has the length.
+    """
+    common = gcd(*tokens)
+    whole = sum(tokens) // common
+    if length == 0 or length % whole:
+        nearest = [str(fits) for fits in (length // whole * whole, (length // whole + 1) * whole) if fits]
+        raise InputError(
+            f"{what}, which slices in the proportions {':'.join(str(part // common) for part in tokens)} do not "
+            f"divide; use multiples of {whole}, as {' or '.join(nearest)}, or other slices"
+        )
 
 
 def hands_on(stage: int, module: nn.Module) -> bool:

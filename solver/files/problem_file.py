@@ -169,11 +169,23 @@ def problem_from_spec(spec: ProblemSpec, default_name: str = "") -> Problem:
             weights=weights if any(weights) else (),
         ),
         links=_links(spec.links, ranks, stages),
-        slices=_slices(spec.batch.slices),
+        slices=slices_from(spec.batch.slices),
     )
 
 
-def _slices(spec: int | SlicesSpec) -> Slices | None:
+def slices_from(spec: int | SlicesSpec) -> Slices | None:
+    """What `batch.slices` says.
+
+    Raises
+    ------
+    InputError
+        When it says nothing, or what cannot be.
+
+    Examples
+    --------
+    >>> slices_from(SlicesSpec(work=[3, 4]))
+    Slices(tokens=(1, 1), work=(3, 4))
+    """
     if isinstance(spec, int):
         return None if spec == 1 else Slices.equal(spec)
     if spec.tokens is None and spec.work is None:

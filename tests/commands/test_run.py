@@ -39,6 +39,9 @@ sequence = 16
 """
 
 
+SLICED = ("--set", "slices={tokens = [3, 1], work = [2, 1]}", "--set", "memory_limit=none")
+
+
 @pytest.fixture
 def run_file(tmp_path: Path) -> Path:
     path = tmp_path / "run.toml"
@@ -55,8 +58,12 @@ def adaptpipe(*args: str | Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "settings",
-    [[], ["--set", "placement=v", "--set", "baseline={}/zbv.csv", "--set", "microbatch_sizes=[1, 2]"]],
-    ids=["linear", "v, against PyTorch's"],
+    [
+        [],
+        ["--set", "placement=v", "--set", "baseline={}/zbv.csv", "--set", "microbatch_sizes=[1, 2]"],
+        ["--set", "placement=loop", "--set", "stages_per_rank=2", "--set", "method=SVPP", *SLICED],
+    ],
+    ids=["linear", "v, against PyTorch's", "slices"],
 )
 def test_run_trains_under_both_schedules_and_writes_them(run_file: Path, tmp_path: Path, settings: list[str]) -> None:
     """pytorch/torchtitan#550: the console showed loss -1.0; here the loss is the owner's, with every placement."""
@@ -245,6 +252,44 @@ def test_a_baseline_without_a_flush(run_file: Path, tmp_path: Path) -> None:
         InputError, match=r"^baseline = '.*s\.json': an update after each .* with adaptpipe\.executor\.Asy"
     ):
         configure(spec)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            [],
+            r'^memory_limit = "baseline": slices also hold the keys and values .* set memory_limit = "none", or bytes',
+        ),
+        (
+            ["model={kind='mlp', layers=4, width=8, inputs=16}"],
+            "^slices: stages of a model of kind 'mlp' take whole seq",
+        ),
+        (
+            ["model.sequence=15"],
+            r"^model.sequence = 15: .* 1:1 do not divide; use multiples of 2, as 14 or 16, or other",
+        ),
+        (["slices={}"], "^slices: neither tokens nor work; write the number of slices"),
+        (
+            ["microbatch_sizes=[1, 2]"],
+            "^slices: given while 2 micro-batch sizes .* write one in microbatch_sizes, or leave",
+        ),
+        (
+            ["method=zb-h1"],
+            "^method = 'zb-h1': slices: ZB-H1 runs whole micro-batches, and these are cut into 2 slices",
+        ),
+        (["method=seq1f1b", "placement=loop"], "^method = 'seq1f1b': does not exist with placement = 'loop' on 2"),
+        (["placement=v"], "^baseline = 'GPipe': slices: GPipe runs whole .*; leave slices out, or choose auto"),
+    ],
+)
+def test_slices_that_a_run_cannot_have(run_file: Path, settings: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        configure(load_run(run_file, ["slices=2", *settings]))
+
+
+def test_the_usual_baselines_of_slices() -> None:
+    names = {"linear": "Seq1F1B", "loop": "Seq1F1B-I"}
+    assert {place: RunSpec(slices=2, placement=place).baseline_name for place in names} == names
 
 
 def test_a_csv_of_another_shape(run_file: Path, tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def test_slices_put_together_are_the_sequence(tokens: Sequence[int], lengths: Se
     ("length", "wanted"),
     [
         (10, r"micro-batch 0: x\['a'\]\[1\] has sequences of length 10, which slices in the proportions 1:2 do not "),
-        (10, r"use multiples of 3, as 9 or 12, or other batch.slices"),
-        (2, r"use multiples of 3, as 3, or other batch.slices"),
+        (10, r"use multiples of 3, as 9 or 12, or other slices"),
+        (2, r"use multiples of 3, as 3, or other slices"),
         (0, r"sequences of length 0, .* use multiples of 3, as 3, or other"),
     ],
 )

@@ -62,7 +62,7 @@ def test_gradients_equal_the_unsplit_models_on_four_ranks() -> None:
 def test_gradients_keywords_and_refusals_on_two_ranks() -> None:
     wanted = (
         r"InputError: micro-batch 0: {} has sequences of length 10, which slices in the proportions 3:2:1 do not "
-        r"divide; use multiples of 6, as 6 or 12, or other batch.slices",
+        r"divide; use multiples of 6, as 6 or 12, or other slices",
         r"InputError: {} has shape \(2,\) and no sequence to cut into slices; give it a second dimension",
         r"InputError: stage 0 is a TransformerEncoderLayer, which takes whole sequences only",
     )
