@@ -7,7 +7,7 @@ from ..core.method import Method
 from .asynchronous import PIPEDREAM, PIPEDREAM_2BW, PIPEMARE, pipedream, pipedream_2bw, pipemare
 from .bidirectional import CHIMERA, DUALPIPE, DUALPIPE_V, chimera, dualpipe, dualpipe_v
 from .controllable_memory import V_HALF, V_MIN, V_ZB, v_half, v_min, v_zb
-from .costed_zb_v import costed_zb_v
+from .costed_zb_v import ZB_V_COSTED, costed_zb_v
 from .gpipe import GPIPE, LOOPED_BFS, gpipe, looped_bfs
 from .interleaved import INTERLEAVED, INTERLEAVED_WIDE, interleaved, interleaved_wide
 from .one_f_one_b import (
@@ -42,6 +42,7 @@ LITERATURE: tuple[Method, ...] = (
     ZB_1P,
     ZB_2P,
     ZB_V,
+    ZB_V_COSTED,
     V_HALF,
     V_MIN,
     V_ZB,

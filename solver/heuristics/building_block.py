@@ -42,7 +42,7 @@ def repeated(block: Block, microbatches: int, keeps_pace: bool) -> list[list[tup
 
     Notes
     -----
-    Qi et al., arXiv 2405.15362, section 3, and `zbv_greedy.py` of the authors' code.
+    Qi et al., arXiv 2405.15362, and `zbv_greedy.py` of the authors' code.
     """
     length = max(map(max, block)) + INTERVAL * microbatches + 2 * microbatches
     lanes = [_Lane(slots, microbatches, length) for slots in block]

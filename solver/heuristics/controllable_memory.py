@@ -11,7 +11,7 @@ from .rows import Row, assemble, require_family
 
 
 def v_min(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """V-Min (Qi et al., arXiv 2405.15362, section 3): about a third of 1F1B's memory.
+    """V-Min (Qi et al., arXiv 2405.15362): about a third of 1F1B's memory.
 
     In the building block each of the four passes over the V is one slot from rank to rank: F down at r, F up at
     2p - 1 - r, I up at 2p + c + r and I down at 4p - 1 + c - r, c being 2 where 3 divides p and else 0, lest passes
@@ -33,7 +33,7 @@ def v_min(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
 
 
 def v_half(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """V-Half (Qi et al., arXiv 2405.15362, section 3): half of 1F1B's memory.
+    """V-Half (Qi et al., arXiv 2405.15362): half of 1F1B's memory.
 
     In the building block F down and I up take two slots from rank to rank, F up and I down one: F down at 2r, F up at
     3p - 2 - r, I up at 3p - 1 + c + 2r and I down at 6p - 2 + c - r, c being 3 where p is even and else 0, lest passes
@@ -56,7 +56,7 @@ def v_half(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
 
 
 def v_zb(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
-    """V-ZB (Qi et al., arXiv 2405.15362, section 3): no bubble in 1F1B's memory.
+    """V-ZB (Qi et al., arXiv 2405.15362): no bubble in 1F1B's memory.
 
     In the building block F down and I up take four slots from rank to rank, F up and I down two: F down at 4r, F up at
     6p - 5 - 2r, I up at 6p - 4 + 4r and I down at 12p - 9 - 2r, which never collide. `building_block.repeated` tells
@@ -106,7 +106,7 @@ V_MIN = Method(
     shapes="every p and m",
     bubble="4p - 5 F's where p is 3k + 1, else 4p - 7, where F = I = W and m >= p > 1",
     memory="2 floor((p + 4) / 3) of half a rank's layers",
-    source="Qi et al., arXiv 2405.15362, section 3",
+    source="Qi et al., arXiv 2405.15362",
 )
 
 V_HALF = Method(
@@ -118,7 +118,7 @@ V_HALF = Method(
     shapes="every p and m",
     bubble="3p - 7 F's where p is even, else 3p - 4, where F = I = W, m >= p and 2 < p < 9",
     memory="2 floor((p + 2) / 2) of half a rank's layers",
-    source="Qi et al., arXiv 2405.15362, section 3",
+    source="Qi et al., arXiv 2405.15362",
 )
 
 V_ZB = Method(
@@ -130,5 +130,5 @@ V_ZB = Method(
     shapes="every p and m",
     bubble="0 of the span where F = I = W and m >= 2p",
     memory="2p of half a rank's layers",
-    source="Qi et al., arXiv 2405.15362, section 3",
+    source="Qi et al., arXiv 2405.15362",
 )

@@ -51,8 +51,8 @@ def zb_1p(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
 def zb_2p(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     """ZB-2p (Qi et al., arXiv 2401.10241, section 3.1): the automatic schedule of `zb_1p` in twice the memory.
 
-    With equal stages and free messages the span's bubble is 0 where F, I and W are equal and m >= 2p, and the memory
-    is at most min(m, 2p) activations.
+    With equal stages and free messages the span's bubble is 0 where F, I and W are equal and m >= 2p, that of ZB-H1
+    where m = p, and the memory is at most min(m, 2p) activations.
 
     Raises
     ------

@@ -42,8 +42,8 @@ def zb_h2(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     2p - 1 micro-batches in flight and its ops make a parallelogram: compare spans, not makespans.
 
     Equal stages, free messages, W no longer than F and I, m >= 2p: the span's bubble is (p - 1)(F + I - 2W) where that
-    is positive, and every rank holds min(m, 2p - 1) activations where `retained` is at most `activation`. With messages
-    of c ticks it grows by 2(p - 1)c on the rows of the paper's Table 5.
+    is positive, and every rank holds min(m, 2p - 1) activations where `retained` is at most `activation`. Where m = p
+    it is that of ZB-H1. With messages of c ticks it grows by 2(p - 1)c on the rows of the paper's Table 5.
 
     Raises
     ------
@@ -81,10 +81,10 @@ def zb_v(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     F, I, W of the second. In the cool-down the W's of the last p - r micro-batches wait for the end. For m < 2p - 1
     it is the order for 2p - 1 without the ops of the micro-batches that are not there. Exists for every m.
 
-    The bubble is zero, and the span m(F + I + W) with the prices of both stages, where F = I = W, messages are free
-    and m >= 2p - 1; every rank holds at most 2p activations of one stage where `retained` is at most `activation`,
-    as much as 1F1B's p of a stage twice as deep. At the prices of the paper's Table 8 the bubble is within 0.0016 of
-    the printed one, above it on the rows of 6.2B and below it on the others.
+    Where F = I = W and messages are free, the span is m(F + I + W) with the prices of both stages, without a bubble,
+    where m >= 2p - 1, and 2(p - 1)F more where m = p. Every rank holds at most 2p activations of one stage where
+    `retained` is at most `activation`, as much as 1F1B's p of a stage twice as deep. At the prices of the paper's Table
+    8 the bubble is within 0.0016 of the printed one, above it on the rows of 6.2B and below it on the others.
 
     Raises
     ------

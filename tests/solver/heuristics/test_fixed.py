@@ -116,6 +116,8 @@ def test_zb_h2_formula(ranks: int, microbatches: int) -> None:
     timeline = simulate(at, zb_h2(at))
     if microbatches >= 2 * ranks:
         assert timeline.span == microbatches * (F + I + W) + (ranks - 1) * (F + I - 2 * W)
+    if microbatches == ranks:
+        assert timeline.span == microbatches * (F + I + W) + (ranks - 1) * (F + I - W)
     assert timeline.peak_memory == (min(microbatches, 2 * ranks - 1),) * ranks
 
 
@@ -127,6 +129,8 @@ def test_zb_v_formula(ranks: int, microbatches: int) -> None:
     if microbatches >= 2 * ranks - 1:
         assert timeline.span == microbatches * 2 * 15
         assert timeline.peak_memory == (2 * ranks,) * ranks
+    if microbatches == ranks:
+        assert timeline.span == microbatches * 2 * 15 + 2 * (ranks - 1) * 5
 
 
 @pytest.mark.parametrize("stages_per_rank", [2, 3, 4])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from adaptpipe.solver import Problem, check, simulate
 from adaptpipe.solver.heuristics import zb_1p, zb_2p
@@ -60,11 +60,11 @@ def test_formulas(ranks: int, microbatches: int) -> None:
     equal = problem(ranks, microbatches, costs=(5, 5, 5))
     twice = simulate(equal, zb_2p(equal))
     assert max(twice.peak_memory) <= min(microbatches, 2 * ranks)
-    if microbatches >= 2 * ranks:
-        assert twice.span == microbatches * 15
+    assert twice.span == microbatches * 15 + (0 if microbatches >= 2 * ranks else (ranks - 1) * 5)
 
 
 @given(problem_data(families=("linear",), sizes=False))
+@settings(max_examples=40)
 def test_memory_is_p_or_2p_activations_where_w_needs_no_more_than_f(data: Data) -> None:
     data["memory"] = {"activation": 7, "retained": min(data["memory"]["static"], 7)}
     at = Problem.from_dict(data)
