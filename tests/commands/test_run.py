@@ -278,7 +278,10 @@ def test_a_baseline_without_a_flush(run_file: Path, tmp_path: Path) -> None:
             ["method=zb-h1"],
             "^method = 'zb-h1': slices: ZB-H1 runs whole micro-batches, and these are cut into 2 slices",
         ),
-        (["method=seq1f1b", "placement=loop"], "^method = 'seq1f1b': does not exist with placement = 'loop' on 2"),
+        (
+            ["method=seq1f1b", "placement=loop", "stages_per_rank=2"],
+            "^method = 'seq1f1b': placement: Seq1F1B needs placement 'linear'",
+        ),
         (["placement=v"], "^baseline = 'GPipe': slices: GPipe runs whole .*; leave slices out, or choose auto"),
     ],
 )
