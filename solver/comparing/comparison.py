@@ -33,7 +33,8 @@ class Comparison:
     rows
         Methods on their placements, in the order of `METHODS`.
     levels
-        The solver at the memory of the heuristics, by ascending memory; empty where "auto" was not asked.
+        The solver at the memory of the heuristics, by ascending memory: with whole micro-batches, then with those that
+        are cut into slices, which are other work for a device; empty where "auto" was not asked.
     notes
         Which rows are not comparable, and why, in sentences.
     """
@@ -66,8 +67,7 @@ class Comparison:
     @property
     def interrupted(self) -> bool:
         """Whether Ctrl-C ended it."""
-        results = [*(row.result for row in self.rows), *(each for level in self.levels for each in level.results)]
-        return any(each.interrupted for each in results)
+        return any(row.result.interrupted for row in self.rows) or any(level.interrupted for level in self.levels)
 
     def gap(self, row: Row) -> float | None:
         """How far a row within the limits lies above `bound`."""
@@ -83,7 +83,9 @@ class Comparison:
         for level in self.levels:
             timeline = level.best.timeline
             place = None if timeline is None else where_text(timeline.problem)
-            found.append({"limit": list(level.limits), "own": level.own, "placement": place} | level.best.row())
+            slices = None if timeline is None else timeline.schedule.slices
+            where = {"limit": list(level.limits), "own": level.own, "placement": place, "slices": slices}
+            found.append(where | level.best.row())
         return found
 
 
@@ -144,16 +146,22 @@ def compare(
     }
     known = [row for rows in fixed.values() for row in rows]
     rows: list[Row] = []
-    levels: tuple[Level, ...] = ()
+    levels: list[Level] = []
+    share = time_limit / max(1, len(searches))
     for method in chosen:
-        share = time_limit / max(1, len(searches))
+        stopped = any(row.result.interrupted for row in rows) or any(level.interrupted for level in levels)
         if method.build is not None:
             rows += fixed[method.name]
+        elif stopped:
+            continue
         elif method.name == "auto":
-            levels = frontier(
-                problem, known, objective=objective, time_limit=share, workers=workers, seed=seed,
-                granularity=granularity, on_progress=on_progress,
-            )  # fmt: skip
+            for base, those, weight in _groups(problem, known):
+                levels += frontier(
+                    base, those, objective=objective, time_limit=share * weight, workers=workers, seed=seed,
+                    granularity=granularity, on_progress=on_progress,
+                )  # fmt: skip
+                if any(level.interrupted for level in levels):
+                    break
             rows += [_searched(method, each) for level in levels if level.own for each in level.results]
         elif not method.suits(problem):
             rows.append(missing(method.name, method, objective, _unsuited(method, problem)))
@@ -163,11 +171,8 @@ def compare(
                 granularity=granularity, on_progress=_telling(on_progress, method.name),
             )  # fmt: skip
             rows.append(_searched(method, result))
-        if any(row.result.interrupted for row in rows) or any(each.best.interrupted for each in levels):
-            rows += [row for name, those in fixed.items() for row in those if row not in rows and name]
-            break
     shared = _sharing_bounds(rows)
-    return Comparison(problem, objective, shared, levels, notes(problem, shared, objective))
+    return Comparison(problem, objective, shared, tuple(levels), notes(problem, shared, objective))
 
 
 def _chosen(methods: Sequence[str] | None) -> list[Method]:
@@ -177,6 +182,20 @@ def _chosen(methods: Sequence[str] | None) -> list[Method]:
     if not names:
         raise InputError("methods: the list is empty; name some, or leave it out for all")
     return [method for method in METHODS if method.name in names]
+
+
+def _groups(problem: Problem, known: Sequence[Row]) -> list[tuple[Problem, list[Row], float]]:
+    """Rows of whole micro-batches and rows of slices, each with a problem of that kind and a share of the time."""
+    found = []
+    for sliced in (False, True):
+        rows = [row for row in known if row.timeline is not None and (row.timeline.schedule.slices > 1) == sliced]
+        own = (problem.slices is not None) == sliced
+        first = next((row.timeline.problem for row in rows if row.timeline is not None), None)
+        base = problem if own else first
+        if base is not None:
+            found.append((base, rows, 2.0 if own else 1.0))
+    whole = sum(weight for *_, weight in found)
+    return [(base, rows, weight / whole) for base, rows, weight in found]
 
 
 def _unsuited(method: Method, problem: Problem) -> str:

@@ -86,7 +86,7 @@ def frontier(
         level = Level(limits, limits == own, search_level(search, problem, known, limits, until))
         known += [each.timeline for each in level.results if each.timeline is not None]
         found[limits] = level
-        if any(each.interrupted for each in level.results):
+        if level.interrupted:
             break
     else:
         for limits, level in found.items():  # what was found at the problem's limits is known with more memory, too

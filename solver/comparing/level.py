@@ -52,6 +52,11 @@ class Level:
         """The best answer, on any of the placements."""
         return self.results[0]
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C ended one of its searches."""
+        return any(each.interrupted for each in self.results)
+
 
 @dataclass(frozen=True, slots=True)
 class Search:

@@ -72,13 +72,17 @@ def front_cells(comparison: Comparison, level: Level) -> list[str]:
 
 
 def reasons(comparison: Comparison) -> list[str]:
-    """Why rows have no schedule, and what searches left open, in sentences."""
+    """Which rows are over the limit, why others have no schedule, and what searches left open, in sentences."""
+    over = [row for row in comparison.rows if row.timeline is not None and not row.fits]
+    limits = set(comparison.problem.memory.limit)
+    limit = next(iter(limits)) if len(limits) == 1 else None
     lines = []
+    if over:
+        needs = ", ".join(f"{row.label} ({_bytes(row.memory, comparison)})" for row in over)
+        lines.append("Over the memory limit" + (f" of {_bytes(limit, comparison)}" if limit else "") + f": {needs}.")
     for row in comparison.rows:
         reason = row.result.reason or ("no schedule was found" if row.timeline is None else "")
-        if row.timeline is not None and not row.fits:
-            lines.append(f"{row.label}: over the limit: {reason.rpartition('; ')[2]}")
-        elif reason:
+        if reason and (row.fits or row.timeline is None):
             lines.append(reason if reason.startswith(row.method.name) else f"{row.label}: {reason}")
     return lines
 
@@ -94,7 +98,15 @@ def share(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.2%}"
 
 
-def _bytes(count: int, comparison: Comparison) -> str:
-    from adaptpipe.solver.evaluate.limits import in_unit
+def memory_unit(comparison: Comparison) -> str:
+    """The unit in which a comparison's memory is told: one for all rows."""
+    from adaptpipe.solver.evaluate.limits import readable_unit
 
-    return in_unit(count, comparison.problem.memory.unit)
+    return readable_unit(max((row.memory for row in comparison.rows), default=0), comparison.problem.memory.unit)
+
+
+def _bytes(count: int, comparison: Comparison) -> str:
+    from adaptpipe.solver.core.problem import BYTES
+
+    unit = memory_unit(comparison)
+    return f"{count / BYTES[unit]:,.4g} {unit}"

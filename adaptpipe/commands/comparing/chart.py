@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from adaptpipe.solver import InputError
 
-from .cells import title
+from .cells import memory_unit, title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ MARKS = {
 }
 """Marker and colour of each placement: Okabe and Ito's palette, and no two share a shape."""
 
-SOLVER, INK, GREY, FAINT = "#D55E00", "#22262B", "#6B7480", "#E4E7EB"
+SOLVER, SLICED, INK, GREY, FAINT = "#D55E00", "#882255", "#22262B", "#6B7480", "#E4E7EB"
 
 NEAR = ((7, 0), (-7, 0), (0, 8), (0, -8), (6, 7), (6, -7), (-6, 7), (-6, -7))
 """Where a label may stand beside its point, in points; farther away by each of `FAR`."""
@@ -44,6 +44,7 @@ class Spot:
     placement: str
     memory: float
     bubble: float
+    sliced: bool
     hollow: bool = False
 
 
@@ -71,9 +72,12 @@ def draw(comparison: Comparison) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    unit, scale = _unit(comparison)
+    from adaptpipe.solver.core.problem import BYTES
+
+    unit = memory_unit(comparison)
+    scale = BYTES[unit]
     spots = list(_spots(comparison, scale))
-    solver = _solver(comparison, scale)
+    solver = [*_solver(comparison, scale, sliced=False), *_solver(comparison, scale, sliced=True)]
     figure = Figure(figsize=(10.5, 6.6), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -82,12 +86,14 @@ def draw(comparison: Comparison) -> Figure:
     axes.set_xlim(0, right)
     axes.set_ylim(1.08 * low if low < 0 else 0, top)
     _frame(axes, comparison, unit, scale)
-    _staircase(axes, [each for each in spots if not each.hollow], GREY, "front of the heuristics", "--", right)
-    if solver:
-        _staircase(axes, solver, SOLVER, "front of the solver", "-", right)
+    for sliced, colour, what in ((False, SOLVER, ""), (True, SLICED, ", slices")):
+        plain = [each for each in spots if each.sliced == sliced and not each.hollow]
+        best = [each for each in solver if each.sliced == sliced]
+        _staircase(axes, plain, GREY, f"front of the heuristics{what}", ":" if sliced else "--", right)
+        _staircase(axes, best, colour, f"front of the solver{what}", "-", right)
         axes.plot(
-            [each.memory for each in solver], [each.bubble for each in solver], "*", color=SOLVER, label="solver",
-            markersize=10, markeredgecolor="white", zorder=5,
+            [each.memory for each in best], [each.bubble for each in best], "*", color=colour, markersize=10,
+            markeredgecolor="white", zorder=5,
         )  # fmt: skip
     for placement, hollow in dict.fromkeys((each.placement, each.hollow) for each in spots):
         marker, colour = MARKS[placement]
@@ -104,33 +110,31 @@ def draw(comparison: Comparison) -> Figure:
     return figure
 
 
-def _unit(comparison: Comparison) -> tuple[str, int]:
-    """The unit in which memory is drawn, and bytes in one."""
-    from adaptpipe.solver.core.problem import BYTES
-    from adaptpipe.solver.evaluate.limits import readable_unit
-
-    unit = readable_unit(max(row.memory for row in comparison.rows), comparison.problem.memory.unit)
-    return unit, BYTES[unit]
-
-
 def _spots(comparison: Comparison, scale: int) -> Iterator[Spot]:
     for row in comparison.rows:
         if row.timeline is not None and row.value is not None and row.method.build is not None:
             place = row.timeline.schedule.placement.name
-            yield Spot(row.label, place, row.memory / scale, 100 * comparison.bubble(row.value), not row.synchronous)
+            bubble, sliced = 100 * comparison.bubble(row.value), row.timeline.schedule.slices > 1
+            yield Spot(row.label, place, row.memory / scale, bubble, sliced, not row.synchronous)
 
 
-def _solver(comparison: Comparison, scale: int) -> list[Spot]:
+def _solver(comparison: Comparison, scale: int, sliced: bool) -> list[Spot]:
     """The solver's schedules, those that no other one of them beats in memory and value; named by their placements."""
     from adaptpipe.solver.comparing import pareto, where_text
 
     found = {
         (max(timeline.peak_memory), timeline.value(comparison.objective)): timeline.problem
         for level in comparison.levels
-        if (timeline := level.best.timeline) is not None
+        if (timeline := level.best.timeline) is not None and (timeline.schedule.slices > 1) == sliced
     }
     return [
-        Spot(where_text(found[pair]), found[pair].placement.name, pair[0] / scale, 100 * comparison.bubble(pair[1]))
+        Spot(
+            where_text(found[pair]),
+            found[pair].placement.name,
+            pair[0] / scale,
+            100 * comparison.bubble(pair[1]),
+            sliced,
+        )
         for pair in pareto(found)
     ]
 
@@ -171,19 +175,35 @@ def _name(axes: Axes, spots: Sequence[Spot], solver: Sequence[Spot]) -> None:
     for each in [*spots, *solver]:
         x, y = axes.transData.transform((each.memory, each.bubble))
         taken.append(Bbox.from_extents(x - half, y - half, x + half, y + half))
-    for group, colour in ((solver, SOLVER), (spots, INK)):
-        names: dict[tuple[float, float], list[str]] = {}  # schedules in the same place have one name
+    for group, places in ((solver, NEAR[3:] + NEAR[:3]), (spots, NEAR)):
+        names: dict[tuple[float, float], list[Spot]] = {}  # schedules in the same place have one name
         for each in group:
-            names.setdefault((round(each.memory, 6), round(each.bubble, 3)), []).append(each.label)
-        for point, labels in sorted(names.items()):
-            _settle(axes, point, ", ".join(labels), colour, taken)
+            names.setdefault((round(each.memory, 6), round(each.bubble, 3)), []).append(each)
+        named = ""
+        for point, those in sorted(names.items()):
+            if group is solver and those[0].label == named:
+                continue  # the same placement as with less memory
+            named = those[0].label
+            colour = INK if group is spots else SLICED if those[0].sliced else SOLVER
+            _settle(axes, point, ", ".join(each.label for each in those), colour, places, taken)
 
 
-def _settle(axes: Axes, point: tuple[float, float], name: str, colour: str, taken: list[Bbox]) -> None:
+def _settle(
+    axes: Axes,
+    point: tuple[float, float],
+    name: str,
+    colour: str,
+    places: Sequence[tuple[int, int]],
+    taken: list[Bbox],
+) -> None:
+    """Write a name at the first of the places where there is room."""
+    from matplotlib.patheffects import withStroke
+
     inside = axes.get_window_extent()
     text = axes.annotate(name, point, (0, 0), textcoords="offset points", fontsize=7.5, color=colour, zorder=6)
+    text.set_path_effects([withStroke(linewidth=2, foreground="white")])  # lines pass behind it
     for far in FAR:
-        for dx, dy in NEAR:
+        for dx, dy in places:
             text.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")
             text.set_verticalalignment("bottom" if dy > 0 else "top" if dy < 0 else "center")
             text.set_position((dx * far, dy * far))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import Comparison, InputError, Problem, check, compare, place, simulate
+from adaptpipe.solver import Comparison, InputError, Problem, check, compare, place, simulate, solve
 from adaptpipe.solver.comparing import Row, frontier, pareto
 from adaptpipe.solver.comparing.front import MOST_LEVELS
 from adaptpipe.solver.comparing.notes import notes
@@ -131,7 +131,7 @@ def test_the_solver_is_never_worse_than_a_row_that_fits(data: st.DataObject) -> 
 
 
 def test_what_less_memory_gives_is_not_lost_with_more() -> None:
-    found = compare(model(), time_limit=3)
+    found = compare(model(), ["auto", "1f1b", "interleaved", "zbh2", "zbv", "vhalf"], time_limit=3)
     values = [level.best.value for level in found.levels]
     assert None not in values
     assert values == sorted(values, key=lambda value: -(value or 0))
@@ -226,6 +226,19 @@ def test_other_searches_share_the_time_on_the_problems_own_placement() -> None:
     assert "they would with a multiple of 2 layers" in found.rows[2].result.reason
 
 
+def test_slices_have_a_front_of_their_own() -> None:
+    for slices in (None, Slices.equal(2)):
+        found = compare(replace(model(), slices=slices), ["auto", "1f1b", "zbv", "seq1f1b"], time_limit=1)
+        kinds = [level.best.timeline is not None and level.best.timeline.schedule.slices > 1 for level in found.levels]
+        assert kinds == sorted(kinds)
+        assert set(kinds) == {False, True}
+        assert [level.own for level in found.levels].count(True) == 2
+        for kind in (False, True):
+            of_kind = [row for row in found.rows if row.fits and (row.data()["slices"] != 1) == kind]
+            (own,) = (level for level, each in zip(found.levels, kinds, strict=True) if level.own and each == kind)
+            assert own.best.value == min(row.value for row in of_kind if row.value is not None)
+
+
 def test_pareto_is_what_no_other_point_beats() -> None:
     assert pareto([]) == []
     assert pareto([(1, 5), (1, 4), (2, 4), (3, 3)]) == [(1, 4), (3, 3)]
@@ -282,3 +295,19 @@ def test_slices_are_compared_and_noted() -> None:
         assert row.timeline is not None
         assert sum(row.timeline.work) == 4 * 8 * 320
         assert row.timeline.message_bytes == 2 * 3 * 8 * 3000
+
+
+def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def search(*arguments: Any, **options: Any) -> Result:
+        calls.append(arguments[1])
+        return replace(solve(*arguments, **options), interrupted=True)
+
+    monkeypatch.setattr("adaptpipe.solver.comparing.level.solve", search)
+    monkeypatch.setattr("adaptpipe.solver.comparing.level.LOOK_SHARE", 0)
+    found = compare(model(), ["auto", "anneal", "1f1b", "zbv"], time_limit=1)
+    assert found.interrupted
+    assert calls == ["auto"]
+    assert [row.label for row in found.rows][-2:] == ["1F1B", "ZB-V"]
+    assert not compare(model(), ["1f1b"]).interrupted
