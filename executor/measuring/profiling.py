@@ -137,15 +137,18 @@ def measure(
         buffer.copy_(value)
     for parameter, grad in grads:
         parameter.grad = grad
-    own = {s: (static_bytes(stage) + recomputed[s], coverage(stage)) for s, stage in stages.items()}
+    own = {
+        s: (static_bytes(stage) + recomputed[s], trained_bytes(stage), coverage(stage)) for s, stage in stages.items()
+    }
     fixed = {s: values for part in gather(own, timeout_s, _WHAT) for s, values in part.items()}
     parts = tuple(
         Part(
             name=f"stage {s}",
             static=fixed[s][0],
             measurements=tuple(samples.measurement(s, size, work[s]) for size in reversed(ordered)),
-            deferred=fixed[s][1],
+            deferred=fixed[s][2],
             unit_work=work[s] or (1,),
+            weights=fixed[s][1],
         )
         for s in range(placement.stage_count)
     )
@@ -218,8 +221,12 @@ def _parts(work: Sequence[int]) -> tuple[int, ...]:
 def static_bytes(stage: nn.Module) -> int:
     """Weights, buffers, gradients and the two moments of Adam."""
     weights = sum(parameter.nbytes for parameter in stage.parameters())
-    trained = sum(parameter.nbytes for parameter in stage.parameters() if parameter.requires_grad)
-    return weights + 3 * trained + sum(buffer.nbytes for buffer in stage.buffers())
+    return weights + 3 * trained_bytes(stage) + sum(buffer.nbytes for buffer in stage.buffers())
+
+
+def trained_bytes(stage: nn.Module) -> int:
+    """Weights that an optimizer changes: one version of them."""
+    return sum(parameter.nbytes for parameter in stage.parameters() if parameter.requires_grad)
 
 
 def device_name(device: torch.device | None = None) -> str:

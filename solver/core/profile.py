@@ -103,6 +103,8 @@ class Part:
     uneven
         Standard deviation, over the mean, of its times from one micro-batch to the next, where these depend on what is
         in it, as with experts.
+    weights
+        Bytes of `static` that are one version of the weights that train; 0 where nobody asks.
     """
 
     name: str
@@ -114,6 +116,7 @@ class Part:
     parameters: int = 0
     scatter: float = 0.0
     uneven: float = 0.0
+    weights: int = 0
 
     @property
     def range_s(self) -> float:
@@ -201,7 +204,7 @@ class Profile:
 
         weight = ticks("backward_weight_s")
         shares = [_unit_bytes(part, chosen) for part in self.parts]
-        ranks = placement.ranks
+        ranks, weights = placement.ranks, tuple(part.weights for part in self.parts)
         return Problem(
             name=name,
             unit=unit,
@@ -220,6 +223,7 @@ class Profile:
                 static=tuple(part.static for part in self.parts),
                 reserve=tuple(reserve) if reserve is not None else (0,) * ranks,
                 limit=tuple(limits) if limits is not None else (None,) * ranks,
+                weights=weights if any(weights) else (),
             ),
             links=Links(
                 latency=((to_ticks(self.latency_s, unit),) * ranks,) * ranks,

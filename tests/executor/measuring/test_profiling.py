@@ -57,7 +57,7 @@ def cases(problem: Problem, count: int, number: int) -> list[jobs.Run]:
 
 def bare(problem: Problem) -> Problem:
     """Without the bytes of weights, which a run does not count."""
-    return replace(problem, memory=replace(problem.memory, static=(0,) * problem.stages))
+    return replace(problem, memory=replace(problem.memory, static=(0,) * problem.stages, weights=()))
 
 
 def test_a_run_holds_what_the_problem_says(profile: Profile) -> None:
@@ -96,6 +96,7 @@ def test_a_checkpointed_stage_is_measured_as_it_is() -> None:
         8 * 16 + 16 * 8
     )  # and their gradients, and two moments; and what recomputing makes of the first layer
     assert [part.static for part in profile.parts] == [4 * weights + (16 + 16) * one] * 2
+    assert [part.weights for part in profile.parts] == [weights] * 2
 
 
 def test_at_most_as_many_units_as_asked_for() -> None:
