@@ -96,10 +96,14 @@ def test_a_weight_gradient_left_over_is_an_error() -> None:
 
 
 def test_several_tensors_of_any_dtype() -> None:
-    """A mask or position ids beside the hidden state failed, or got lost: deepspeedai/DeepSpeed#1432."""
+    """A mask or position ids beside the hidden state failed, or got lost: deepspeedai/DeepSpeed#1432.
+
+    In two directions also where a rank has some stages in both, and messages of both go between the same ranks.
+    """
+    directions = ((0, 1, 1, 0), (1, 0, 0, 1)), ((0, 1, 0), (0, 0, 1)), ((0, 1), (0, 1))
     cases = [
         case("several tensors", placement, (1, 2, 1), policy)
-        for placement in (place("linear", 2), place("v", 2, 2))
+        for placement in (place("linear", 2), place("v", 2, 2), *(Placement(2, rows) for rows in directions))
         for policy in POLICIES
     ]
     for rank in launch(jobs.compare_all, 2, cases):
