@@ -60,7 +60,8 @@ def v_zb(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
 
     In the building block F down and I up take four slots from rank to rank, F up and I down two: F down at 4r, F up at
     6p - 5 - 2r, I up at 6p - 4 + 4r and I down at 12p - 9 - 2r, which never collide. `building_block.repeated` tells
-    what follows; all ops are squeezed. Exists for every m.
+    what follows; all ops are squeezed. The authors' code has no V-ZB: these slots are worked out from what the paper
+    says of it, that memory is even over the ranks and 1F1B's, and nothing is idle. Exists for every m.
 
     F = I = W in both stages of a rank, free messages: the span has no bubble where m >= 2p, and the makespan one of
     p - 1 F's where m >= p. A rank holds at most 2p activations of one stage where `retained` is at most `activation`,
