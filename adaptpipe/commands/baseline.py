@@ -46,7 +46,7 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
 
 
 def _require_flush(key: str, name: str, updates: Updates) -> None:
-    """Refuse what trains with stale weights: a run holds the first gradients against the unsplit model's."""
+    """Refuse what trains with stale weights: a run ends every step, and holds gradients against the unsplit model's."""
     if updates != "step":
         raise InputError(
             f"{key} = {name!r}: {MEANING[updates]}, and a run trains with one update a batch, after a flush; "

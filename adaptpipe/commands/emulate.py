@@ -28,7 +28,7 @@ from adaptpipe.solver.planning.files.plan_file import load_plan
 from adaptpipe.solver.solving import solve
 from adaptpipe.solver.traces.writing import save_trace
 
-from .baseline import find_baseline
+from .baseline import check_methods, find_baseline
 from .common import say, table
 from .planning import priced
 from .run_file import RunSpec, out_folder
@@ -158,6 +158,7 @@ def emulate_run(spec: RunSpec) -> Emulation:
     noise.require_ranks(bare.ranks)
     # For the usual baseline of a given problem.
     spec = msgspec.structs.replace(spec, placement=bare.placement.name, slices=bare.slice_count)
+    check_methods(spec, bare)
     seconds_per_tick = spec.seconds_per_tick or float(SECONDS[bare.unit])
     message_s, message_bytes = 0.0, message_bytes_of(bare)
     if bare.ranks > 1:

@@ -61,6 +61,7 @@ def test_a_given_schedule_and_a_tick_of_any_length(run_file: Path, tmp_path: Pat
     [
         ((), "problem = .*: has no model to train; add --emulate"),
         (("--emulate", "--set", "noise=sgma=1"), "noise: 'sgma=1' is none of"),
+        (("--emulate", "--set", "method=PipeDream"), "method = 'PipeDream': an update after each micro-batch"),
         (("--emulate", "--set", "problem=nowhere.toml"), "nowhere.toml"),
         (("--emulate", "--set", "seconds_per_tick=0"), "seconds_per_tick"),
         (("--emulate", "--set", "problem="), "model.kind: missing"),

@@ -244,7 +244,7 @@ def test_a_baseline_of_another_shape(run_file: Path, tmp_path: Path) -> None:
         configure(spec)
 
 
-def test_a_baseline_without_a_flush(run_file: Path, tmp_path: Path) -> None:
+def test_no_run_is_without_a_flush(run_file: Path, tmp_path: Path) -> None:
     rows = [["0F0", "0F1", "0B0", "0B1"], ["1F0", "1B0", "1F1", "1B1"]]
     Schedule.parse(place("linear", 2), (2, 2), rows, updates="stash").save(tmp_path / "s.json")
     spec = load_run(run_file, [f"baseline={tmp_path}/s.json", "microbatch_sizes=[2]"])
@@ -252,6 +252,12 @@ def test_a_baseline_without_a_flush(run_file: Path, tmp_path: Path) -> None:
         InputError, match=r"^baseline = '.*s\.json': an update after each .* with adaptpipe\.executor\.Asy"
     ):
         configure(spec)
+    with pytest.raises(
+        InputError, match=r"^method = 'PipeDream': an update after each micro-batch, .*\.AsyncPipeline$"
+    ):
+        configure(load_run(run_file, ["method=PipeDream"]))
+    with pytest.raises(InputError, match=r"^baseline = '2BW': one update a batch without a flush, .* as 1F1B"):
+        configure(load_run(run_file, ["baseline=2BW"]))
 
 
 @pytest.mark.parametrize(

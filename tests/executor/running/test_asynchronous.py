@@ -14,7 +14,7 @@ from adaptpipe.executor.running.plan import Plan
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Op, Schedule, place
 from adaptpipe.solver.core.stream import weight_copies
 from adaptpipe.solver.core.updates import Updates
-from adaptpipe.solver.heuristics import one_f_one_b, one_f_one_b_split
+from adaptpipe.solver.heuristics import pipedream
 
 from ..orders import problem_for
 from . import asynchronous_jobs as jobs
@@ -26,10 +26,12 @@ ONES = (1,) * 8
 
 def case(ranks: int, sizes: Sequence[int], order: str, optimizer: str) -> jobs.Stale:
     problem = problem_for(place("linear", ranks), sizes, units=2)
-    schedule = one_f_one_b(problem, tuple(sizes)) if order == "fused" else one_f_one_b_split(problem, tuple(sizes))
-    if order == "late":
-        schedule = late(schedule)
-    return jobs.Stale(f"{order} {optimizer} p={ranks}", problem, replace(schedule, updates="stash"), optimizer)
+    schedule = pipedream(problem, tuple(sizes))
+    if order != "fused":
+        schedule = schedule.split()
+    return jobs.Stale(
+        f"{order} {optimizer} p={ranks}", problem, late(schedule) if order == "late" else schedule, optimizer
+    )
 
 
 def late(schedule: Schedule) -> Schedule:
@@ -87,7 +89,7 @@ def require_equal(given: Sequence[jobs.Stale], found: Sequence[Sequence[jobs.Tra
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 7])
-def test_forwards_of_1f1b_are_as_many_updates_behind_as_ranks_follow(ranks: int) -> None:
+def test_forwards_of_pipedream_are_as_many_updates_behind_as_ranks_follow(ranks: int) -> None:
     schedule = case(ranks, ONES, "fused", "SGD").schedule
     for stage in range(ranks):
         behind = ranks - 1 - stage
