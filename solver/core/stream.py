@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from .errors import InputError
 from .ops import Kind, Op
@@ -67,7 +68,7 @@ def _follow(row: tuple[Op, ...], batches: int, microbatches: int) -> tuple[Op, .
     def run(batch: int) -> int:
         op = waiting[batch].popleft()
         forwards[batch] -= op.kind is Kind.F
-        ops.append(replace(op, microbatch=op.microbatch + batch * microbatches))
+        ops.append(Op(op.stage, op.kind, op.microbatch + batch * microbatches, op.units))
         return flight[op.kind]
 
     held = 0
@@ -96,8 +97,7 @@ def weight_copies(schedule: Schedule) -> tuple[int, ...]:
     """
     if schedule.updates != "stash":
         return (1 if schedule.updates == "step" else 2,) * schedule.placement.stage_count
-    walked = _walk(schedule)
-    return tuple(walked[stage][0] for stage in range(len(walked)))
+    return tuple(most for most, _ in _walk(schedule))
 
 
 def staleness(schedule: Schedule) -> tuple[Fraction, ...]:
@@ -118,18 +118,18 @@ def staleness(schedule: Schedule) -> tuple[Fraction, ...]:
     """
     if schedule.updates in ("step", "double"):
         return (Fraction(schedule.updates == "double"),) * schedule.placement.stage_count
-    walked = _walk(schedule)
-    return tuple(walked[stage][1] for stage in range(len(walked)))
+    return tuple(late for _, late in _walk(schedule))
 
 
-def _walk(schedule: Schedule) -> dict[int, tuple[int, Fraction]]:
+@lru_cache(maxsize=64)
+def _walk(schedule: Schedule) -> tuple[tuple[int, Fraction], ...]:
     """For each stage, the most versions that are in use at once, and the mean staleness."""
     count = schedule.microbatches
     group = 1 if schedule.updates == "stash" else count
     found: dict[int, tuple[int, Fraction]] = {}
     for rank, row in enumerate(stream(schedule, BATCHES).ops):
         left = Counter((op.microbatch // group) for op in row if op.kind is Kind.B or op.kind is Kind.W)
-        version, most, late = 0, 1, Fraction(0)
+        version, most, late = 0, 1, 0
         read: dict[int, int] = {}  # version that the forward of each micro-batch has read
         needed: dict[int, int] = {}  # of those, the ones whose backward has not run
         for op in row:
@@ -143,8 +143,8 @@ def _walk(schedule: Schedule) -> dict[int, tuple[int, Fraction]]:
                 if not left[j // group]:
                     # The update of this group. Of its micro-batches those of the second batch are counted.
                     members = range(max(j // group * group, count), min((j // group + 1) * group, 2 * count))
-                    late += Fraction(sum(version - read[member] for member in members), count)
+                    late += sum(version - read[member] for member in members)
                     version += 1
             most = max(most, len({version, *needed.values()}))
-        found[schedule.placement.held[rank][0][1]] = most, late
-    return found
+        found[schedule.placement.held[rank][0][1]] = most, Fraction(late, count)
+    return tuple(found[stage] for stage in sorted(found))

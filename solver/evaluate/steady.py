@@ -105,9 +105,10 @@ def flow(problem: Problem, schedule: Schedule) -> Timeline:
     NoAnswerError
         When ranks would wait for each other once a second batch begins.
     """
-    longer = replace(problem, samples=BATCHES * problem.samples)
+    longer, flowing = replace(problem, samples=BATCHES * problem.samples), stream(schedule, BATCHES)
     try:
-        return simulate(longer, stream(schedule, BATCHES))
+        # Only the order counts here; versions of weights are counted once, for the schedule.
+        return simulate(longer, replace(flowing, updates="step"))
     except NoAnswerError as error:
         raise NoAnswerError(f"without a flush the order of one batch cannot go on into the next: {error}") from None
 
