@@ -112,14 +112,14 @@ def compare(
         for label, timeline in timelines.items()
         if model is not None
     }
-    rows = [
-        row | {"under_noise": under[str(row["label"])].row() if row["label"] in under else None} for row in found.data()
-    ]
-    data: dict[str, object] = {"problem": loaded.name, "rows": rows, "front": found.front(), "notes": list(found.notes)}
+    data = found.data()
+    for row in data["rows"]:
+        row["under_noise"] = under[row["label"]].row() if row["label"] in under else None
     if output is not None:
-        from .comparing.files import write
+        from .comparing.files import write_schedules, write_tables
 
-        write(output, found, data, rows)
+        write_tables(output, found, data)
+        write_schedules(output, found)
         say(f"tables, schedules and charts written to {output}")
     if json:
         emit(data)
@@ -135,9 +135,9 @@ def compare(
 
 
 def _print(found: Comparison) -> None:
-    from .comparing.cells import COLUMNS, FRONT_COLUMNS, front_cells, reasons, row_cells, title
+    from .comparing.cells import FRONT_COLUMNS, front_cells, main_table, reasons, title
 
-    table(COLUMNS, [row_cells(found, row) for row in found.rows], title=title(found))
+    table(*main_table(found), title=title(found))
     for line in [*found.notes, *reasons(found)]:
         print(line)
     if len(found.levels) > 1:

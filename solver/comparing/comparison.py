@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..core.errors import InputError
 from ..core.granularity import ALL, Granularity
@@ -45,10 +46,16 @@ class Comparison:
     levels: tuple[Level, ...]
     notes: tuple[str, ...]
 
-    @property
-    def bound(self) -> int:
-        """Ticks below which no schedule within the limits is, on any placement compared: the least of their bounds."""
-        return min((row.bound for row in self.rows if row.fits), default=0)
+    def bound(self, sliced: bool = False) -> int:
+        """Ticks below which no schedule within the limits is, on any placement compared: the least of their bounds.
+
+        Parameters
+        ----------
+        sliced
+            Whether of micro-batches that are cut into slices; they are not the same work for a device.
+        """
+        rows = [row for row in self.rows if row.fits and row.sliced == sliced]
+        return min((row.bound for row in rows), default=0)
 
     @property
     def work(self) -> int:
@@ -70,23 +77,17 @@ class Comparison:
         return any(row.result.interrupted for row in self.rows) or any(level.interrupted for level in self.levels)
 
     def gap(self, row: Row) -> float | None:
-        """How far a row within the limits lies above `bound`."""
-        return gap(row.value, self.bound) if row.fits else None
+        """How far a row within the limits lies above the bound over all placements of its kind."""
+        return gap(row.value, self.bound(row.sliced)) if row.fits else None
 
-    def data(self) -> list[dict[str, object]]:
-        """Rows as plain data."""
-        return [row.data() | {"gap_over_placements": self.gap(row)} for row in self.rows]
-
-    def front(self) -> list[dict[str, object]]:
-        """Levels as plain data: the best answer of each, and its placement."""
-        found: list[dict[str, object]] = []
-        for level in self.levels:
-            timeline = level.best.timeline
-            place = None if timeline is None else where_text(timeline.problem)
-            slices = None if timeline is None else timeline.schedule.slices
-            where = {"limit": list(level.limits), "own": level.own, "placement": place, "slices": slices}
-            found.append(where | level.best.row())
-        return found
+    def data(self) -> dict[str, Any]:
+        """All of it as plain data, with the names of the command line's JSON."""
+        return {
+            "problem": self.problem.name,
+            "rows": [row.data() | {"gap_over_placements": self.gap(row)} for row in self.rows],
+            "front": [_level_data(level) for level in self.levels],
+            "notes": list(self.notes),
+        }
 
 
 def compare(
@@ -175,6 +176,15 @@ def compare(
     return Comparison(problem, objective, shared, tuple(levels), notes(problem, shared, objective))
 
 
+def _level_data(level: Level) -> dict[str, object]:
+    """The best answer at a level, and where it is."""
+    timeline = level.best.timeline
+    place = None if timeline is None else where_text(timeline.problem)
+    slices = None if timeline is None else timeline.schedule.slices
+    where = {"limit": list(level.limits), "own": level.own, "placement": place, "slices": slices}
+    return where | level.best.row()
+
+
 def _chosen(methods: Sequence[str] | None) -> list[Method]:
     if methods is None:
         return [method for method in METHODS if method.build is not None or method.name == "auto"]
@@ -188,7 +198,7 @@ def _groups(problem: Problem, known: Sequence[Row]) -> list[tuple[Problem, list[
     """Rows of whole micro-batches and rows of slices, each with a problem of that kind and a share of the time."""
     found = []
     for sliced in (False, True):
-        rows = [row for row in known if row.timeline is not None and (row.timeline.schedule.slices > 1) == sliced]
+        rows = [row for row in known if row.timeline is not None and row.sliced == sliced]
         own = (problem.slices is not None) == sliced
         first = next((row.timeline.problem for row in rows if row.timeline is not None), None)
         base = problem if own else first

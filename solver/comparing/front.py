@@ -10,7 +10,7 @@ from ..core.problem import Problem
 from ..core.result import Objective
 from ..evaluate.timeline import Timeline
 from ..portfolio.request import Progress
-from .level import Level, Limits, Search, search_level
+from .level import Level, Limits, Search, fits, search_level
 from .row import Row
 
 OWN_WEIGHT = 3
@@ -89,10 +89,11 @@ def frontier(
         if level.interrupted:
             break
     else:
-        for limits, level in found.items():  # what was found at the problem's limits is known with more memory, too
-            value, ours = level.best.value, found[own].best.value
-            if _room(limits) > _room(own) and ours is not None and (value is None or ours < value):
-                found[limits] = Level(limits, False, search_level(search, problem, known, limits, time.monotonic()))
+        for limits, level in found.items():  # what was found later may fit here, too
+            best = min((each.value(objective) for each in known if fits(each, limits)), default=None)
+            if best is not None and (level.best.value is None or best < level.best.value):
+                results = search_level(search, problem, known, limits, time.monotonic())
+                found[limits] = Level(limits, level.own, results)
     return tuple(sorted(found.values(), key=lambda each: _room(each.limits)))
 
 

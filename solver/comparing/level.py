@@ -105,7 +105,7 @@ def search_level(
     objective = search.objective
     best: dict[Problem, Timeline | None] = {}
     for timeline in sorted(known, key=lambda each: each.value(objective)):
-        if all(limit is None or peak <= limit for peak, limit in zip(timeline.peak_memory, limits, strict=True)):
+        if fits(timeline, limits):
             best.setdefault(with_limits(timeline.problem, limits), timeline)
     places = dict.fromkeys(with_limits(each, limits) for each in (problem, *(t.problem for t in known)))
     places = dict.fromkeys([each for each in places if each in best or not infeasible(each)] or [*places][:1])
@@ -133,6 +133,11 @@ def search_level(
         if results[-1].interrupted:
             break
     return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
+
+
+def fits(timeline: Timeline, limits: Limits) -> bool:
+    """Whether a schedule keeps other limits than its problem's."""
+    return all(limit is None or peak <= limit for peak, limit in zip(timeline.peak_memory, limits, strict=True))
 
 
 def _text(problem: Problem) -> str:

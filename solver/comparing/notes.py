@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..core.problem import Problem
 from ..core.result import Objective
-from ..core.updates import MEANING
+from ..evaluate.steady import stale
 from .row import Row
 
 APART = 0.005
@@ -36,7 +36,9 @@ def _all(problem: Problem, rows: Sequence[Row], objective: Objective) -> Iterato
         + ("; memory.static is 0, so the second copy is not counted" if not any(problem.memory.static) else ""),
         "parameters",
     )
-    yield from _stale(problem, rows)
+    yield from (
+        f"{row.label}: {stale(row.timeline)}." for row in rows if row.timeline is not None and not row.synchronous
+    )
     yield from _granularity(problem, rows)
     longer = [
         row for row in rows if row.timeline is not None and row.timeline.bubble - row.timeline.span_bubble > APART
@@ -49,20 +51,6 @@ def _all(problem: Problem, rows: Sequence[Row], objective: Objective) -> Iterato
     )
 
 
-def _stale(problem: Problem, rows: Sequence[Row]) -> Iterator[str]:
-    for updates in dict.fromkeys(row.method.updates for row in rows if not row.synchronous):
-        those = [row for row in rows if row.method.updates == updates]
-        versions = any((row.versions or 1) > 1 for row in those)
-        yield _say(
-            those,
-            f"other training: {MEANING[updates]}. Times and gap are those of one batch that fills and drains"
-            + (
-                "; memory.weights is 0, so versions of them are not counted"
-                * (versions and not any(problem.memory.weights))
-            ),
-        )
-
-
 def _granularity(problem: Problem, rows: Sequence[Row]) -> Iterator[str]:
     fused = [row for row in rows if row.timeline is not None and row.timeline.schedule.fused_share]
     if problem.backward is not None and 0 < len(fused) < len(rows):
@@ -71,7 +59,7 @@ def _granularity(problem: Problem, rows: Sequence[Row]) -> Iterator[str]:
             "fused backwards are priced apart from I and W, so these rows do other work than the others: compare "
             "makespans, not bubbles",
         )
-    sliced = [row for row in rows if row.timeline is not None and row.timeline.schedule.slices > 1]
+    sliced = [row for row in rows if row.sliced]
     assumed = problem.slices is None and any(row.method.sliced for row in sliced)
     yield _say(
         sliced,

@@ -75,6 +75,11 @@ class Row:
         return None if self.timeline is None else max(weight_copies(self.timeline.schedule), default=1)
 
     @property
+    def sliced(self) -> bool:
+        """Whether its micro-batches are cut into slices."""
+        return self.timeline is not None and self.timeline.schedule.slices > 1
+
+    @property
     def synchronous(self) -> bool:
         """Whether all of a batch is computed with the same weights."""
         return self.method.updates == "step"

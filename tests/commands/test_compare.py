@@ -65,6 +65,7 @@ def test_the_solver_at_every_memory(tmp_path: Path) -> None:
             same = row["makespan"] is not None and (row["slices"] > 1) == (each["slices"] > 1)
             if same and max(row["peak_memory"]) <= min(each["limit"]):
                 assert each["makespan"] <= row["makespan"]
+    assert (folder / "pareto.svg").stat().st_size < 200_000
     assert "the problem's" in (folder / "table.md").read_text()
     assert ", 6 MB\n" in result.stderr, "progress says on which placement, within which memory"
     text = call("compare", problem, "--time-limit", 0.5).stdout

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "method", "placement", "status", "makespan", "bubble of makespan", "bubble of span", "peak memory",
     "parameter copies", "weight versions", "messages", "message bytes", "stages per rank", "sizes", "fused", "cut",
-    "gap", "gap over placements", "time",
+    "gap", "gap over placements", "steady state", "time",
 )  # fmt: skip
 FRONT_COLUMNS = (
     "memory limit", "peak memory", "placement", "makespan", "bubble of makespan", "bubble of span", "gap", "found by",
@@ -21,8 +21,14 @@ FRONT_COLUMNS = (
 )  # fmt: skip
 
 
-def row_cells(comparison: Comparison, row: Row) -> list[str]:
-    """One row of the table."""
+def main_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Names and cells of the table, without the columns that are empty."""
+    rows = [_row_cells(comparison, row) for row in comparison.rows]
+    kept = [index for index in range(len(COLUMNS)) if any(row[index] != "–" for row in rows)]
+    return [COLUMNS[index] for index in kept], [[row[index] for index in kept] for row in rows]
+
+
+def _row_cells(comparison: Comparison, row: Row) -> list[str]:
     timeline, result = row.timeline, row.result
     if timeline is None:
         return [row.label, "–", result.standing, *["–"] * (len(COLUMNS) - 4), f"{result.time_s:.2f} s"]
@@ -44,6 +50,7 @@ def row_cells(comparison: Comparison, row: Row) -> list[str]:
         f"{timeline.schedule.cut_share:.0%}",
         share(row.gap),
         share(comparison.gap(row)) if row.fits else "–",
+        "–" if timeline.steady is None else f"{float(timeline.steady.microbatch):,.0f} {timeline.problem.unit} each",
         f"{result.time_s:.2f} s",
     ]
 
@@ -82,7 +89,7 @@ def reasons(comparison: Comparison) -> list[str]:
         lines.append("Over the memory limit" + (f" of {_bytes(limit, comparison)}" if limit else "") + f": {needs}.")
     for row in comparison.rows:
         reason = row.result.reason or ("no schedule was found" if row.timeline is None else "")
-        if reason and (row.fits or row.timeline is None):
+        if reason and (row.timeline is None or (row.fits and row.synchronous)):
             lines.append(reason if reason.startswith(row.method.name) else f"{row.label}: {reason}")
     return lines
 

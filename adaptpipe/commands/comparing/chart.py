@@ -100,8 +100,8 @@ def draw(comparison: Comparison) -> Figure:
         points = [each for each in spots if (each.placement, each.hollow) == (placement, hollow)]
         axes.plot(
             [each.memory for each in points], [each.bubble for each in points], marker, color=colour, markersize=6,
-            label=placement + (", stale weights" if hollow else ""), markeredgecolor=colour if hollow else "white",
-            markerfacecolor="white" if hollow else colour, linestyle="none", zorder=4,
+            label=placement + (", stale weights, steady state" if hollow else ""), linestyle="none", zorder=4,
+            markeredgecolor=colour if hollow else "white", markerfacecolor="white" if hollow else colour,
         )  # fmt: skip
     figure.legend(loc="outside lower center", frameon=False, ncols=5)
     figure.draw_without_rendering()
@@ -114,8 +114,9 @@ def _spots(comparison: Comparison, scale: int) -> Iterator[Spot]:
     for row in comparison.rows:
         if row.timeline is not None and row.value is not None and row.method.build is not None:
             place = row.timeline.schedule.placement.name
-            bubble, sliced = 100 * comparison.bubble(row.value), row.timeline.schedule.slices > 1
-            yield Spot(row.label, place, row.memory / scale, bubble, sliced, not row.synchronous)
+            steady = row.timeline.steady
+            bubble = comparison.bubble(row.value) if steady is None else steady.bubble
+            yield Spot(row.label, place, row.memory / scale, 100 * bubble, row.sliced, not row.synchronous)
 
 
 def _solver(comparison: Comparison, scale: int, sliced: bool) -> list[Spot]:
@@ -197,11 +198,9 @@ def _settle(
     taken: list[Bbox],
 ) -> None:
     """Write a name at the first of the places where there is room."""
-    from matplotlib.patheffects import withStroke
-
     inside = axes.get_window_extent()
     text = axes.annotate(name, point, (0, 0), textcoords="offset points", fontsize=7.5, color=colour, zorder=6)
-    text.set_path_effects([withStroke(linewidth=2, foreground="white")])  # lines pass behind it
+    text.set_bbox({"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 0.4})  # lines pass behind it
     for far in FAR:
         for dx, dy in places:
             text.set_horizontalalignment("left" if dx > 0 else "right" if dx < 0 else "center")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .cells import COLUMNS, FRONT_COLUMNS, front_cells, reasons, row_cells, title
+from .cells import FRONT_COLUMNS, front_cells, main_table, reasons, title
 
 if TYPE_CHECKING:
     from adaptpipe.solver import Comparison
@@ -16,8 +16,8 @@ MOST_CHARTS = 6
 """Schedules that are drawn, the shortest first: a picture takes a second."""
 
 
-def write(folder: Path, comparison: Comparison, data: dict[str, object], rows: Sequence[dict[str, object]]) -> None:
-    """Write tables, chart, every schedule, and pictures of the shortest ones.
+def write_tables(folder: Path, comparison: Comparison, data: Mapping[str, object]) -> None:
+    """Write the tables and the chart of bubble against memory.
 
     Parameters
     ----------
@@ -25,22 +25,23 @@ def write(folder: Path, comparison: Comparison, data: dict[str, object], rows: S
         An existing folder.
     comparison
         What was found.
-    data, rows
-        The JSON object, and its rows.
+    data
+        The JSON object, with its rows.
     """
     import csv
     import io
 
     import msgspec
 
-    from adaptpipe.solver.evaluate.chart import save_chart
     from adaptpipe.solver.files.reading import write_text
 
     from .chart import save_front
 
     write_text(folder / "table.json", msgspec.json.format(msgspec.json.encode(data), indent=1).decode() + "\n")
+    rows = data["rows"]
+    assert isinstance(rows, list)
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(dict.fromkeys(key for row in rows for key in row)))
+    writer = csv.DictWriter(buffer, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(folder / "table.csv", buffer.getvalue())
@@ -49,6 +50,12 @@ def write(folder: Path, comparison: Comparison, data: dict[str, object], rows: S
     if drawn:
         for ending in ("png", "svg"):
             save_front(comparison, folder / f"{CHART}.{ending}")
+
+
+def write_schedules(folder: Path, comparison: Comparison) -> None:
+    """Write every schedule, and pictures of the shortest ones."""
+    from adaptpipe.solver.evaluate.chart import save_chart
+
     found = sorted(
         ((row.label.replace("/", "-").replace(" ", "-"), row.timeline) for row in comparison.rows if row.timeline),
         key=lambda pair: pair[1].value(comparison.objective),
@@ -69,7 +76,7 @@ def markdown(comparison: Comparison, chart: str = "") -> str:
     chart
         Name of the chart's file; "" for none.
     """
-    lines = [f"# {title(comparison)}", "", *_table(COLUMNS, [row_cells(comparison, row) for row in comparison.rows])]
+    lines = [f"# {title(comparison)}", "", *_table(*main_table(comparison))]
     lines += ["", *(f"- {line}" for line in [*comparison.notes, *reasons(comparison)])]
     if chart:
         lines += ["", f"![bubble against memory]({chart})"]

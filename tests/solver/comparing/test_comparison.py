@@ -76,7 +76,7 @@ def test_no_schedule_at_all_within_the_limit() -> None:
     tight = model(MEMORY | {"static": 200})
     found = compare(tight, ["1f1b"])
     assert [(row.fits, row.memory) for row in found.rows] == [(False, 360 * 10**6)]
-    assert found.bound == 0
+    assert found.bound() == 0
 
 
 @settings(max_examples=25)
@@ -95,7 +95,7 @@ def test_bounds_hold_for_the_placements_they_are_of(data: st.DataObject) -> None
         assert check(placed, row.timeline.schedule) == ()
         assert row.fits == (not over_limit(row.timeline))
         if row.fits:
-            assert found.bound <= row.bound
+            assert found.bound() <= row.bound
 
 
 @pytest.mark.timeout(300)
@@ -137,7 +137,7 @@ def test_what_less_memory_gives_is_not_lost_with_more() -> None:
     assert values == sorted(values, key=lambda value: -(value or 0))
     assert [level.own for level in found.levels].count(True) == 1
     assert len(found.levels) <= MOST_LEVELS + 1
-    front = found.front()
+    front = found.data()["front"]
     assert [each["makespan"] for each in front] == values
     labels = [row.label for row in found.rows]
     assert labels[0].startswith("auto on ")
@@ -237,6 +237,7 @@ def test_slices_have_a_front_of_their_own() -> None:
             of_kind = [row for row in found.rows if row.fits and (row.data()["slices"] != 1) == kind]
             (own,) = (level for level, each in zip(found.levels, kinds, strict=True) if level.own and each == kind)
             assert own.best.value == min(row.value for row in of_kind if row.value is not None)
+            assert found.bound(kind) == min(row.bound for row in of_kind)
 
 
 def test_pareto_is_what_no_other_point_beats() -> None:
@@ -273,10 +274,10 @@ def test_stale_weights_are_counted_noted_and_no_start_for_the_solver() -> None:
     assert (row.versions, row.synchronous, row.data()["weight_versions"]) == (4, False, 4)
     assert row.memory == (4 * 40 + 8 + 3 * 2) * 10**6
     (note,) = notes(problem, [row], "makespan")
-    assert note.startswith("1F1B-stash: other training: an update after each micro-batch")
+    assert note.startswith("1F1B-stash: gradients are up to 3 updates late (an update after each micro-batch")
     assert "not counted" not in note
     (note,) = notes(model(), [stale(model(), "double")], "makespan")
-    assert note.endswith("memory.weights is 0, so versions of them are not counted.")
+    assert note.endswith("memory.weights is not given, so that further copies of weights are not counted.")
     levels = frontier(problem, [row], time_limit=0.3)
     assert [level.own for level in levels] == [True]
 
