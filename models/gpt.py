@@ -110,8 +110,9 @@ class Block(SequenceLayer):
             k_before, v_before = past
             k_SHAE, v_SHAE = torch.cat((k_before, k_SHAE), 2), torch.cat((v_before, v_SHAE), 2)
             # Not is_causal, which would let the first byte of the slice see the first one of all, and no other.
-            mask = causal_lower_right(q_SHTE.shape[2], k_SHAE.shape[2])
-            mixed_SHTE = F.scaled_dot_product_attention(q_SHTE, k_SHAE, v_SHAE, attn_mask=mask)
+            before = k_before.shape[2]
+            mask_TA = torch.ones(x_STD.shape[1], k_SHAE.shape[2], dtype=torch.bool, device=x_STD.device).tril(before)
+            mixed_SHTE = F.scaled_dot_product_attention(q_SHTE, k_SHAE, v_SHAE, attn_mask=mask_TA)
         else:
             mixed_SHTE = F.scaled_dot_product_attention(q_SHTE, k_SHAE, v_SHAE, is_causal=True)
         mixed: Tensor = self.proj(mixed_SHTE.transpose(1, 2).flatten(2))

@@ -35,14 +35,11 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
         _require_flush(key, name, method.updates)
         try:
             method.require(bare)
-        except InputError as error:
-            raise InputError(f"{key} = {name!r}: {str(error).replace('batch.', '')}") from None
-        if method.build is not None:
-            try:
+            if method.build is not None:
                 method.schedule(bare)
-            except InputError as error:  # says which shapes there are, in the keys of a problem file
-                reason = str(error).replace("pipeline.", "").replace("batch.", "")
-                raise InputError(f"{key} = {name!r}: {reason}") from None
+        except InputError as error:  # says which shapes there are, in the keys of a problem file
+            reason = str(error).replace("pipeline.", "").replace("batch.", "")
+            raise InputError(f"{key} = {name!r}: {reason}") from None
 
 
 def _require_flush(key: str, name: str, updates: Updates) -> None:

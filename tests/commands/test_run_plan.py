@@ -174,6 +174,7 @@ def test_a_method_solves_the_order_of_a_plans_stages_again(tmp_path: Path) -> No
         (["data_parallel=2"], r"data_parallel = 2: .* is for 1 replicas"),
         (["samples=8"], r"samples = 8: .* is for 3 samples a step"),
         (["microbatch_sizes=[1, 3]"], r"microbatch_sizes = \[1, 3\]: .* has micro-batches of \[1, 2\]"),
+        (["slices=2"], r"slices = 2: .* has whole micro-batches; leave slices out, or plan again"),
         (["memory_limit=none"], r"memory_limit = 'none': .* has the limits \[1000000000, 1000000000\]"),
         (["memory_limit=baseline"], r"memory_limit = 'baseline': .* has the limits"),
         (["problem=p.toml"], r"problem = 'p\.toml': .* has a problem of its own"),

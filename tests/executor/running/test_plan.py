@@ -18,6 +18,7 @@ from adaptpipe.executor.running.plan import Plan
 from adaptpipe.executor.running.prices import Prices
 from adaptpipe.solver import InputError, Kind, Noise, Op, Problem, place
 from adaptpipe.solver.evaluate.simulate import op_bytes, op_ticks
+from adaptpipe.solver.core.slices import Slices
 from adaptpipe.solver.heuristics import one_f_one_b_split
 
 from ...strategies import problems, schedules_of
@@ -177,3 +178,19 @@ def test_what_an_op_was_seen_to_take_is_expected_of_the_next() -> None:
     book.begin()
     assert book.peak_bytes == 0
     assert book.limited
+
+
+def test_slices_of_one_place_are_alike_to_the_account() -> None:
+    """Later ones hold more than planned, for they keep what earlier ones have handed on; and the first ones do not."""
+    problem = replace(PROBLEM, samples=2, slices=Slices(tokens=(3, 1), work=(1, 1)))
+    holding = Holding()
+    book = Account(problem, (1,) * 4, 0, {0: holding}, Ledger(), "enforce")  # type: ignore[dict-item]
+    planned = [int(problem.instance((1,) * 4).activation[0, j]) for j in range(2)]
+    assert planned[0] > planned[1] > 0
+    before = 0
+    for j, taken in enumerate((planned[0], planned[1] + 5)):
+        holding.held_bytes = before + taken
+        book.ran(Op(0, Kind.F, j), before, ((1, 1),))
+        before = holding.held_bytes
+    extra = [book.held(Op(0, Kind.F, j)) - book.held(None) for j in (2, 3)]
+    assert extra == [0, 5]
