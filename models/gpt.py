@@ -105,8 +105,6 @@ class Block(SequenceLayer):
         qkv_ST3HE: Tensor = self.qkv(x_STD).unflatten(-1, (3, self.heads, -1))
         q_SHTE, k_SHAE, v_SHAE = qkv_ST3HE.permute(2, 0, 3, 1, 4)
         if past:
-            from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, which takes a second
-
             k_before, v_before = past
             k_SHAE, v_SHAE = torch.cat((k_before, k_SHAE), 2), torch.cat((v_before, v_SHAE), 2)
             # Not is_causal, which would let the first byte of the slice see the first one of all, and no other.

@@ -10,7 +10,8 @@ from adaptpipe.executor.programs.lowering import lower
 from adaptpipe.executor.programs.reserve import borders, reserve_for, widened
 from adaptpipe.executor.programs.route import WINDOW
 from adaptpipe.solver import Placement, Problem, Schedule, place
-from adaptpipe.solver.heuristics import one_f_one_b
+from adaptpipe.solver.core.slices import Slices
+from adaptpipe.solver.heuristics import one_f_one_b, seq_one_f_one_b
 
 from ..orders import problem_for, stage_by_stage
 
@@ -70,3 +71,9 @@ def test_who_says_nothing_of_messages_or_limits_keeps_that() -> None:
     half = replace(problem, memory=replace(problem.memory, limit=(None, 10**6)))
     found = widened(half, lower(half, schedule)).memory.reserve
     assert found[0] == 200
+
+
+def test_messages_of_slices_are_as_long_as_the_longest_of_them() -> None:
+    problem = replace(priced(place("linear", 2), 40, True), slices=Slices(tokens=(3, 1), work=(1, 1)))
+    least = replace(problem, memory=replace(problem.memory, reserve=(1, 1)))
+    assert reserve_for(least, seq_one_f_one_b(problem)) == (2 * WINDOW * 30,) * 2

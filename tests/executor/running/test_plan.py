@@ -17,8 +17,8 @@ from adaptpipe.executor.running.memory import Account
 from adaptpipe.executor.running.plan import Plan
 from adaptpipe.executor.running.prices import Prices
 from adaptpipe.solver import InputError, Kind, Noise, Op, Problem, place
-from adaptpipe.solver.evaluate.simulate import op_bytes, op_ticks
 from adaptpipe.solver.core.slices import Slices
+from adaptpipe.solver.evaluate.simulate import op_bytes, op_ticks
 from adaptpipe.solver.heuristics import one_f_one_b_split
 
 from ...strategies import problems, schedules_of
