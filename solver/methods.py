@@ -25,7 +25,7 @@ METHODS: tuple[Method, ...] = (
         shapes="some 100 ops",
         sliced=False,
     ),
-    _search("greedy", "event-driven list scheduling over a grid of policies, within the memory limits", sliced=False),
+    _search("greedy", "event-driven list scheduling over a grid of policies, within the memory limits"),
     *LITERATURE,
 )
 """Every method, in the order in which tables list them."""

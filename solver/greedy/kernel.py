@@ -55,14 +55,14 @@ def safe(
 
 @njit(cache=True, error_model="numpy")
 def longest_kept(
-    start: int, stop: int, stage_of: Array, next_w: Array, next_b: Array, split: Flags, age: Array
+    start: int, stop: int, stage_of: Array, next_w: Array, next_b: Array, split: Flags, age: Array, turned: Array
 ) -> int:  # pragma: no cover
     """Chunk of start..stop-1 whose pending W belongs to the oldest micro-batch; moves `next_w` over fused backwards."""
     chosen = -1
     for c in range(start, stop):
-        while next_w[c] < next_b[c] and not split[stage_of[c], next_w[c]]:
+        while next_w[c] < next_b[c] and not split[stage_of[c], turned[next_w[c]]]:
             next_w[c] += 1
-        if next_w[c] < next_b[c] and (chosen < 0 or age[next_w[c]] < age[next_w[chosen]]):
+        if next_w[c] < next_b[c] and (chosen < 0 or age[turned[next_w[c]]] < age[turned[next_w[chosen]]]):
             chosen = c
     return chosen
 
@@ -112,6 +112,7 @@ def run(
     unit_ticks: Array,
     unit_bytes: Array,
     overhead: Array,
+    slices: int,
 ) -> int:  # pragma: no cover
     """Run one policy; every rank takes, at the moment it is free, the best of its ops that can start then.
 
@@ -144,6 +145,8 @@ def run(
         number. `range` is 0 for a whole W and other ops, else 1 + start * (U + 1) + stop.
     units, unit_ticks, unit_bytes, overhead
         Number of units of each stage, shape (S,), and as in `Instance`; `WHOLE` where no policy cuts.
+    slices
+        Slices of each micro-batch, 1 where they are whole. A slice takes a micro-batch's place in all of the above.
 
     Returns
     -------
@@ -163,6 +166,12 @@ def run(
     # The same order without the waits for `release`, as the simulator will time it: inputs, and each rank's clock.
     ready_f, ready_b = np.zeros((stages, count), np.int64), np.zeros((stages, count), np.int64)
     tight = np.zeros(ranks, np.int64)
+    # Of each number, the first slice of its micro-batch; and whose backward is run as the n-th.
+    batch, turned = np.empty(count, np.int64), np.empty(count, np.int64)
+    for j in range(count):
+        batch[j] = j - j % slices
+        turned[j] = 2 * batch[j] + slices - 1 - j
+    # What is told of a micro-batch stands at its first slice, but for its age.
     hold = np.zeros((count, ranks), np.int64)
     rest = np.zeros((count, ranks), np.int64)
     left = np.zeros((count, ranks), np.int64)
@@ -170,8 +179,8 @@ def run(
     for s in range(stages):
         for j in range(count):
             r = rank[s, j]
-            rest[j, r] += activation[s, j]
-            left[j, r] += 1
+            rest[batch[j], r] += activation[s, j]
+            left[batch[j], r] += 1
             halves = backward_input[s, j] + backward_weight[s, j]
             work[r] += forward[s, j] + (backward[s, j] if rules[r, FUSE] == 1 else min(halves, backward[s, j]))
     # Micro-batches by age. With one direction that is their number; with two it is the order in which they start.
@@ -187,7 +196,7 @@ def run(
     todo = 0
     for r in range(ranks):
         made[r] = 0
-        several[r] = first[r + 1] - first[r] > 1
+        several[r] = first[r + 1] - first[r] > 1 or slices > 1
     for c in range(chunks):
         todo += 2 * (high[c] - low[c])
     relaxed = False
@@ -213,8 +222,8 @@ def run(
         lack = FAR
         for c in range(first[r], first[r + 1]):
             s = stage_of[c]
-            j = next_b[c]
-            if j < next_f[c]:
+            j = turned[min(next_b[c], count - 1)]
+            if next_b[c] < next_f[c] and j < next_f[c]:
                 if arrive_b[s, j] <= now:
                     if age[j] < back_age or (age[j] == back_age and s > stage_of[back]):
                         back, back_age = c, age[j]
@@ -257,8 +266,8 @@ def run(
             continue
 
         if kind == 2:
-            chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age)
-            s, j = stage_of[chosen], next_w[chosen]
+            chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age, turned)
+            s, j = stage_of[chosen], turned[next_w[chosen]]
             size = backward_weight[s, j]
             waits = pending[r] <= rules[r, KEEP] and not short and upcoming < FAR
             if rules[r, CUT] == 1:
@@ -282,14 +291,15 @@ def run(
             next_f[chosen] += 1
             relaxed = False
             if age[j] < 0:
-                age[j] = born
-                order[born] = j
+                for i in range(batch[j], batch[j] + slices):
+                    age[i] = born
+                order[born] = batch[j]
                 born += 1
             take = activation[s, j]
             held[r] += take
             base[r] += take
-            hold[j, r] += take
-            rest[j, r] -= take
+            hold[batch[j], r] += take
+            rest[batch[j], r] -= take
             done = forward[s, j]
             end = now + done
             turn[r] = 1
@@ -303,7 +313,7 @@ def run(
             else:
                 arrive_b[s, j] = end
         elif kind == 1:
-            j = next_b[chosen]
+            j = turned[next_b[chosen]]
             fuse = rules[r, FUSE] == 1
             if rules[r, FUSE] == 2 and next_f[chosen] < high[chosen]:
                 following = activation[s, next_f[chosen]]
@@ -313,10 +323,10 @@ def run(
                 if pending[r] > 0:
                     kind = 2
                     lack = held[r] + retained[s, j] - activation[s, j] - room[r]
-                    chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age)
+                    chosen = longest_kept(first[r], first[r + 1], stage_of, next_w, next_b, split, age, turned)
                     s = stage_of[chosen]
                     if rules[r, CUT] == 1:
-                        j = next_w[chosen]
+                        j = turned[next_w[chosen]]
                         stop = fitting(begun[chosen], units[s], unit_ticks[s, j], unit_bytes[s, j], 0, 0, lack)
                 elif rules[r, FUSE] == NEVER_FUSE:
                     return FAR
@@ -327,8 +337,8 @@ def run(
                 next_b[chosen] += 1
                 relaxed = False
                 base[r] -= activation[s, j]
-                hold[j, r] -= activation[s, j]
-                left[j, r] -= 1
+                hold[batch[j], r] -= activation[s, j]
+                left[batch[j], r] -= 1
                 turn[r] = 0
                 todo -= 1
                 if fuse:
@@ -352,7 +362,7 @@ def run(
                 while oldest[r] < born and left[order[oldest[r]], r] == 0:
                     oldest[r] += 1
         if kind == 2:
-            j = next_w[chosen]
+            j = turned[next_w[chosen]]
             if rules[r, CUT] == 1:
                 start = begun[chosen]
                 if start > 0:

@@ -112,9 +112,11 @@ def refined_grid(instance: Instance, to_come: Array, fused: bool, units: bool) -
 
 
 def _aheads(instance: Instance, to_come: Array, reaches: tuple[int, ...]) -> dict[int, Array]:
-    """For each reach, most micro-batches that each chunk may have between F and I or B."""
+    """For each reach, most micro-batches that each chunk may have between F and I or B; with slices, most of these."""
+    more = instance.problem.slice_count - 1  # the last slice is the first to go back
     return {
-        reach: np.minimum(np.maximum(-(-to_come * reach // SIXTEENTHS), 1), instance.microbatches) for reach in reaches
+        reach: np.minimum(np.maximum(-(-to_come * reach // SIXTEENTHS), 1) + more, instance.microbatches)
+        for reach in reaches
     }
 
 

@@ -69,8 +69,7 @@ def greedy(
     Returns
     -------
     Schedule or None
-        None where not even one micro-batch at a time fits in memory; where micro-batches are sliced, for backwards run
-        in the order of the forwards here; or, without fused backwards, where no schedule was
+        None where not even one micro-batch at a time fits in memory; or, without fused backwards, where no schedule was
         found that fits.
 
     Examples
@@ -81,7 +80,7 @@ def greedy(
     ['0F0 0F1 0I0 0W0 0I1 0W1', '1F0 1I0 1F1 1I1 1W0 1W1']
     """
     instance = problem.instance(problem.default_sizes() if sizes is None else sizes)
-    if problem.slices is not None or infeasible(problem, instance.sizes, fused=granularity.fused):
+    if infeasible(problem, instance.sizes, fused=granularity.fused):
         return None
     coarse = _COARSE.restricted(problem).instance(instance.sizes)
     search = Search(coarse, objective, _COARSE)
@@ -196,6 +195,7 @@ class Search:
             x.forward, x.backward_input, x.backward_weight, x.backward, self._lag_forward, self._lag_backward,
             x.activation, x.retained, self._room, policy.ahead, policy.release(x.microbatches, self._work),
             rules, self.objective == "span", below, self._codes, self._made, *self._units,
+            x.problem.slice_count,
         )  # fmt: skip
         if value >= below:
             return None

@@ -80,7 +80,7 @@ class Trial:
         value = kernel.run(
             self.first, self.stage, self._low, self._high, now[0], now[1], now[2], now[3], now[4], now[5], now[6],
             now[7], now[8], self._room, np.minimum(policy.ahead, count), policy.release(count, self._work),
-            rules, self.span, below, self._codes, self._made, *kernel.WHOLE,
+            rules, self.span, below, self._codes, self._made, *kernel.WHOLE, 1,
         )  # fmt: skip
         return None if value >= below else int(value)
 

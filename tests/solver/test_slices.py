@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 from typing import get_args
 
 import pytest
@@ -14,6 +15,10 @@ from adaptpipe.solver.anneal import anneal
 from adaptpipe.solver.bounds import infeasible, instance_bound, needed
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.floating import simulate_adaptive
+from adaptpipe.solver.greedy import greedy
+from adaptpipe.solver.greedy.kernel import FAR
+from adaptpipe.solver.greedy.policy import change
+from adaptpipe.solver.greedy.search import Search
 from adaptpipe.solver.heuristics import looped_bfs, seq_interleaved, svpp
 from adaptpipe.solver.heuristics.one_by_one import one_by_one
 from tests.solver.oracle import optimum, small
@@ -70,7 +75,7 @@ def test_searches_prove_what_trying_every_order_finds(problem: Problem, objectiv
     assert check(problem, found.schedule) == ()
 
 
-@given(SLICED, st.sampled_from(["auto", "anneal", "cpsat"]), OBJECTIVES)
+@given(SLICED, st.sampled_from(["auto", "anneal", "cpsat", "greedy"]), OBJECTIVES)
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 def test_every_search_gives_a_valid_order(problem: Problem, method: str, objective: Objective) -> None:
     found = solve(problem, method, objective=objective, time_limit=0.3, workers=1)
@@ -99,7 +104,7 @@ def test_orders_under_noise_and_floating_units_keep_the_turns(data: st.DataObjec
 def test_a_method_for_whole_micro_batches_is_refused() -> None:
     data = {"pipeline": {"ranks": 2}, "costs": {"forward": 3, "backward_input": 3, "backward_weight": 2}}
     problem = Problem.from_dict(data | {"batch": {"samples": 2, "slices": 2}})
-    for name in ("greedy", "ilp", "1F1B", "GPipe", "ZB-H1"):
+    for name in ("ilp", "1F1B", "GPipe", "ZB-H1"):
         with pytest.raises(
             InputError, match=rf"batch.slices: {name} runs whole micro-batches, and these are cut into 2"
         ):
@@ -123,6 +128,38 @@ def test_the_annealer_starts_from_each_order_of_backwards() -> None:
     found = solve(problem, "anneal", time_limit=60, iterations=20_000, workers=1, deterministic=True)
     assert found.value is not None
     assert found.value < simulate(problem, alone).makespan
+
+
+@given(problems(max_ranks=4, max_samples=5, slices=True, limited=False), st.integers(0, 6), st.integers(0, 2**32))
+@settings(max_examples=50, deadline=None)
+def test_no_greedy_policy_gets_stuck(problem: Problem, more: int, seed: int) -> None:
+    """However little memory there is beyond what one micro-batch needs alone."""
+    least = tuple(needed(problem, rank, 0, problem.sizes[0]) + more for rank in range(problem.ranks))
+    tight = replace(problem, memory=replace(problem.memory, limit=least))
+    instance = tight.instance(tight.default_sizes())
+    search, random = Search(instance, "makespan"), Random(seed)
+    for policy in random.sample(list(search.grid()), 3):
+        for tried in (policy, change(policy, instance.microbatches, random, fusing=True)):
+            search.best = FAR
+            assert search.attempt(tried, FAR) is not None
+            assert check(tight, search.schedule()) == ()
+
+
+def test_the_greedy_search_beats_hand_made_orders_and_needs_less_memory() -> None:
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 4},
+            "batch": {"samples": 4, "slices": 4},
+            "costs": {"forward": 24, "backward_input": 20, "backward_weight": 16},
+            "memory": {"activation": 4, "retained": 4},
+        }
+    )
+    assert simulate(problem, greedy(problem) or svpp(problem)).makespan < simulate(problem, svpp(problem)).makespan
+    tight = replace(problem, memory=replace(problem.memory, limit=(4,) * 4))
+    found = greedy(tight)
+    assert found is not None
+    assert check(tight, found) == ()
+    assert simulate(tight, found).makespan < simulate(tight, one_by_one(tight, tight.default_sizes())).makespan
 
 
 def test_a_slice_is_not_an_own_micro_batch() -> None:

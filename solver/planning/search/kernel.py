@@ -16,9 +16,9 @@ from .point import Point, Room
 from .table import Table
 
 # Compiled with chance.py 55b96f21
-# Compiled with kernel.py 1097c1a1
+# Compiled with kernel.py c162278c
 # Compiled with instance.py 278707d9
-# Compiled with moves.py 584782d4
+# Compiled with moves.py 40e75598
 # Compiled with point.py 69b8b633
 # Compiled with table.py a6f7c70b
 
@@ -97,7 +97,7 @@ def value_of(table: Table, now: Point, room: Room, best: int) -> int:  # pragma:
         room.first, room.stage_of, room.low, room.high, room.rank,
         room.forward, room.backward_input, room.backward_weight, room.backward, room.lag_forward, room.lag_backward,
         room.activation, room.retained, room.room, room.ahead, room.release,
-        now.rules, False, best, room.codes, room.made, WHOLE[0], WHOLE[1], WHOLE[2], WHOLE[3],
+        now.rules, False, best, room.codes, room.made, WHOLE[0], WHOLE[1], WHOLE[2], WHOLE[3], 1,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from ...greedy.kernel import DEEP, FUSE, KEEP, PRIORITY, WAIT
 from .point import Point
 
 # Compiled with chance.py 55b96f21
-# Compiled with kernel.py 1097c1a1
+# Compiled with kernel.py c162278c
 # Compiled with point.py 69b8b633
 
 WAITS = np.array([0, 4, 8, 12, 16, 20, 24, 32], dtype=np.int64)

@@ -254,9 +254,9 @@ def test_a_row_is_simulated_on_the_problem_it_names() -> None:
 
 def test_a_search_that_does_not_know_slices_says_so() -> None:
     sliced = replace(model(), slices=Slices.equal(2))
-    found = compare(sliced, ["greedy", "1f1b"])
-    assert [(row.label, row.fits) for row in found.rows] == [("greedy", False), ("1F1B", True)]
-    assert "batch.slices: greedy runs whole micro-batches" in found.rows[0].result.reason
+    found = compare(sliced, ["ilp", "1f1b"])
+    assert [(row.label, row.fits) for row in found.rows] == [("ilp", False), ("1F1B", True)]
+    assert "batch.slices: ilp runs whole micro-batches" in found.rows[0].result.reason
 
 
 def stale(problem: Problem, updates: Updates) -> Row:
