@@ -47,6 +47,8 @@ def _data(method: Method) -> dict[str, object]:
 
 
 def _print(method: Method) -> None:
+    from adaptpipe.solver.core.updates import MEANING
+
     known = {
         "name": method.name,
         "aliases": ", ".join(method.aliases),
@@ -55,6 +57,7 @@ def _print(method: Method) -> None:
         "legal shapes": method.shapes,
         "bubble": method.bubble,
         "activations": method.memory,
+        "updates": "" if method.updates == "step" else f"{method.updates}: {MEANING[method.updates]}",
         "source": method.source,
     }
     pairs([(key, value) for key, value in known.items() if value])

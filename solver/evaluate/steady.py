@@ -12,7 +12,6 @@ from ..core.errors import NoAnswerError
 from ..core.problem import Problem
 from ..core.schedule import Schedule
 from ..core.stream import BATCHES, staleness, stream, weight_copies
-from ..core.updates import MEANING
 from .simulate import op_inputs, simulate
 from .timeline import Timeline
 
@@ -174,9 +173,8 @@ def stale(timeline: Timeline) -> str:
         return ""
     copies = weight_copies(schedule)
     uncounted = any(copies[s] > 1 and not (weights and weights[s]) for s in range(len(copies)))
+    late = float(max(staleness(schedule)))
     return (
-        f"gradients are up to {max(staleness(schedule))} updates late ({MEANING[schedule.updates]}), so that its time "
-        "does not compare with that of a schedule that flushes; makespan and span are of one batch by itself, and in "
-        f"the steady state a micro-batch takes {float(found.microbatch):,.6g} {timeline.problem.unit}, bubble "
-        f"{found.bubble:.2%}"
-    ) + ("; memory.weights is not given, so that further copies of weights are not counted" if uncounted else "")
+        f"stale weights, {late:.3g} updates late at most; makespan and span are of one batch by itself, in the steady "
+        f"state a micro-batch takes {float(found.microbatch):,.6g} {timeline.problem.unit}, bubble {found.bubble:.2%}"
+    ) + ("; memory.weights is 0, so further copies of weights are not counted" if uncounted else "")

@@ -39,6 +39,8 @@ def test_one_method_by_an_alias() -> None:
     assert "Rank r warms up as in 1F1B" in text
     assert "Raises" not in text
     assert [row["name"] for row in listed("zbh1")] == ["ZB-H1"]
+    assert "updates" not in text
+    assert "updates       double: one update a batch without a flush" in call("methods", "2bw").stdout
     assert "simulated annealing" in call("methods", "annealing").stdout
 
 

@@ -71,7 +71,7 @@ def test_by_name_they_say_what_they_are() -> None:
     at = problem(4, 8, memory=MEMORY)
     result = solve(at, "PIPEDREAM", time_limit=5)
     assert result.value == (8 + 3) * 15
-    assert result.reason.startswith("gradients are up to 3 updates late")
+    assert result.reason.startswith("stale weights, 3 updates late at most")
     row = result.row()
     assert (row["updates"], row["weight_copies"]) == ("stash", [4, 3, 2, 1])
     assert (row["steady_microbatch"], row["steady_bubble"]) == (15.0, 0.0)
