@@ -268,7 +268,7 @@ def test_the_solvers_bound_is_kept_at_an_interruption(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("adaptpipe.solver.cpsat.solve_cpsat", search)
     monkeypatch.setattr("adaptpipe.solver.bounds.tight.tight_bound", lambda *_, **__: before)
-    result = solve(problem, "cpsat", time_limit=1)
+    result = solve(problem, "cpsat", time_limit=10)
     assert (result.reason, result.bound) == ("interrupted", before + 1)
 
 
