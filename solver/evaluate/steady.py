@@ -12,6 +12,7 @@ from ..core.errors import NoAnswerError
 from ..core.problem import Problem
 from ..core.schedule import Schedule
 from ..core.stream import BATCHES, staleness, stream, weight_copies
+from ..core.updates import MEANING
 from .simulate import op_inputs, simulate
 from .timeline import Timeline
 
@@ -175,6 +176,7 @@ def stale(timeline: Timeline) -> str:
     uncounted = any(copies[s] > 1 and not (weights and weights[s]) for s in range(len(copies)))
     late = float(max(staleness(schedule)))
     return (
-        f"stale weights, {late:.3g} updates late at most; makespan and span are of one batch by itself, in the steady "
-        f"state a micro-batch takes {float(found.microbatch):,.6g} {timeline.problem.unit}, bubble {found.bubble:.2%}"
+        f"stale weights, {late:.3g} updates late at most ({MEANING[schedule.updates]}); makespan and span are of one "
+        f"batch by itself, in the steady state a micro-batch takes {float(found.microbatch):,.6g} "
+        f"{timeline.problem.unit}, bubble {found.bubble:.2%}"
     ) + ("; memory.weights is 0, so further copies of weights are not counted" if uncounted else "")

@@ -274,10 +274,10 @@ def test_stale_weights_are_counted_noted_and_no_start_for_the_solver() -> None:
     assert (row.versions, row.synchronous, row.data()["weight_versions"]) == (4, False, 4)
     assert row.memory == (4 * 40 + 8 + 3 * 2) * 10**6
     (note,) = notes(problem, [row], "makespan")
-    assert note.startswith("1F1B-stash: gradients are up to 3 updates late (an update after each micro-batch")
+    assert note.startswith("1F1B-stash: stale weights, 3 updates late at most (an update after each micro-batch")
     assert "not counted" not in note
     (note,) = notes(model(), [stale(model(), "double")], "makespan")
-    assert note.endswith("memory.weights is not given, so that further copies of weights are not counted.")
+    assert note.endswith("memory.weights is 0, so further copies of weights are not counted.")
     levels = frontier(problem, [row], time_limit=0.3)
     assert [level.own for level in levels] == [True]
 

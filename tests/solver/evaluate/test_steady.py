@@ -88,7 +88,7 @@ def test_in_words() -> None:
     memory: dict[str, object] = {"activation": 1, "static": 4, "weights": 2}
     at = problem(4, 8, latency=2, memory=memory)
     text = stale(simulate(at, asynchronous(one_f_one_b(at))))
-    assert text.startswith("stale weights, 3 updates late at most; makespan and span are of one batch by itself, ")
+    assert text.startswith("stale weights, 3 updates late at most (an update after each micro-batch, ")
     assert text.endswith("in the steady state a micro-batch takes 18 us, bubble 16.67%")
     assert stale(simulate(at, one_f_one_b(at))) == ""
     at = problem(4, 8)
