@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptpipe.executor.running.pipeline import Pipeline
@@ -140,8 +141,26 @@ def refusals(rank: int, world: int, case: Sliced) -> list[str]:
     return found
 
 
+def peaks(rank: int, world: int, case: Sliced) -> list[int]:
+    """The most bytes held on any rank, without limits, and where no rank may hold more than that."""
+    batch, target = text_of(case.problem.samples, LENGTH)
+    found: list[int] = []
+    for limit in (None, found):
+        most = (None if limit is None else limit[0],) * world
+        problem = replace(case.problem, memory=replace(case.problem.memory, limit=most))
+        with Pipeline(
+            problem, case.schedule, stages_of(rank, case), next_byte_loss, execution=case.execution
+        ) as pipeline:
+            pipeline.step(batch, target)
+            everyone = [0] * world
+            dist.all_gather_object(everyone, pipeline.report.peak_bytes)
+            found.append(max(everyone))
+    return found
+
+
 def everything(
     rank: int, world: int, cases: Sequence[Sliced]
-) -> tuple[list[tuple[str, float, float]], float, list[str]]:
+) -> tuple[list[tuple[str, float, float]], float, list[str], list[int]]:
     """All that two ranks do, in one set of processes; the first case is a chain of two stages."""
-    return compare_all(rank, world, cases), keywords(rank, world, cases[0]), refusals(rank, world, cases[0])
+    found = compare_all(rank, world, cases), keywords(rank, world, cases[0]), refusals(rank, world, cases[0])
+    return *found, peaks(rank, world, cases[0])

@@ -63,20 +63,20 @@ def test_gradients_equal_the_unsplit_models_on_four_ranks() -> None:
         assert_equal(found)
 
 
-def test_gradients_keywords_and_refusals_on_two_ranks() -> None:
+def test_gradients_keywords_refusals_and_a_limit_on_two_ranks() -> None:
     wanted = (
         r"InputError: micro-batch 0: {} has sequences of length 10, which slices in the proportions 3:2:1 do not "
         r"divide; use multiples of 6, as 6 or 12, or other slices",
         r"InputError: {} has shape \(2,\) and no sequence to cut into slices; give it a second dimension",
         r"InputError: stage 0 is a TransformerEncoderLayer, which takes whole sequences only",
     )
-    for data, (found, keywords, refusals) in zip(
-        ("batch", "target"), launch(jobs.everything, 2, cases(2), threads=1), strict=True
-    ):
+    results = launch(jobs.everything, 2, cases(2), threads=1)
+    for data, (found, keywords, refusals, (free, limited)) in zip(("batch", "target"), results, strict=True):
         assert_equal(found)
         assert keywords < 1e-12
         for message, pattern in zip(refusals, wanted, strict=True):
             assert re.match(pattern.format(data), message), message
+        assert 0 < limited == free
 
 
 def test_slices_out_of_turn_do_not_run() -> None:
