@@ -91,10 +91,12 @@ class Instance:
     retained: int | tuple[int, ...]
     limit: int
     layers: int = 1
+    message: int = 0
 
     def text(self) -> str:
         """The file."""
         per_rank = "stages_per_rank = 2\n" if self.placement == "loop" else ""
+        message = f"bytes = {self.message}\n" if self.message else ""
         layers = "" if self.layers == 1 else f"layers_per_stage = {self.layers}\n"
         return "".join(f"# {comment}\n" for comment in self.comments) + (
             f'name = "{self.name}"\nunit = "us"\n\n'
@@ -104,7 +106,7 @@ class Instance:
             f"backward_weight = {_value(self.backward_weight)}\n\n"
             f'[memory]\nunit = "{self.memory_unit}"\nactivation = {_value(self.activation)}\n'
             f"retained = {_value(self.retained)}\nlimit = {self.limit}\n\n"
-            f"[links]\nlatency = {self.latency}\n"
+            f"[links]\nlatency = {self.latency}\n{message}"
         )
 
 
@@ -143,7 +145,11 @@ def _table_5(
         head = f"arXiv 2401.10241, Table 9 (times) {rates}: {model.upper()}, p = {ranks}, m = {samples}; limit: "
         yield Instance(
             name=f"zb-table5-{model}-p{ranks}-m{samples}{suffix}",
-            comments=(head + f"{'p' if times == 1 else '2p'} activations.", f"{comment}; only their ratio matters."),
+            comments=(
+                head + f"{'p' if times == 1 else '2p'} activations.",
+                f"{comment}; only their ratio matters.",
+                "bytes: of the message of one token, 2h; they take no time of their own, latency has it.",
+            ),
             ranks=ranks,
             placement="linear",
             samples=samples,
@@ -156,6 +162,7 @@ def _table_5(
             retained=retained,
             limit=times * ranks * activation,
             layers=LAYERS[model],
+            message=2 * DIMENSIONS[model][0],
         )
 
 
@@ -246,6 +253,7 @@ def _uneven(placement: str, samples: int, times: str) -> Instance:
         memory_unit="MB",
         limit=ranks * UNEVEN_UNIT * up // down,
         layers=1,
+        message=0,
         **costs,
     )
 

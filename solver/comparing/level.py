@@ -109,9 +109,10 @@ def search_level(
             best.setdefault(with_limits(timeline.problem, limits), timeline)
     places = dict.fromkeys(with_limits(each, limits) for each in (problem, *(t.problem for t in known)))
     places = dict.fromkeys([each for each in places if each in best or not infeasible(each)] or [*places][:1])
-    value = min((each.value(objective) for each in best.values() if each is not None), default=None)
     bounds = {each: lower_bound(each, objective) for each in places}
-    hopeful = [each for each in places if value is None or bounds[each] < value]
+    fair = [each for each in places if _counted(each)] or [*places]
+    value = min((start.value(objective) for start in best.values() if start is not None), default=None)
+    hopeful = [each for each in fair if value is None or bounds[each] < value]
     look = (until - time.monotonic()) * LOOK_SHARE / max(1, len(hopeful))
     for place in sorted(hopeful, key=bounds.__getitem__):
         if look > 0 and len(places) > PLACEMENTS and find_method("greedy").suits(place):
@@ -123,7 +124,7 @@ def search_level(
         return start is None, bounds[place] if start is None else start.value(objective), bounds[place]
 
     results: list[Result] = []
-    chosen = sorted(places, key=promise)[:PLACEMENTS]
+    chosen = sorted(fair, key=promise)[:PLACEMENTS]
     for index, place in enumerate(chosen):
         value = min((each.value for each in results if each.value is not None), default=None)
         if value is not None and bounds[place] >= value:
@@ -132,7 +133,19 @@ def search_level(
         results.append(search.solve(place, best.get(place), left))
         if results[-1].interrupted:
             break
+    for place, start in best.items():
+        value = min((each.value for each in results if each.value is not None), default=None)
+        if place not in fair and start is not None and (value is None or start.value(objective) < value):
+            results.append(search.solve(place, start, LEAST_S))
     return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
+
+
+def _counted(problem: Problem) -> bool:
+    """Whether all copies of the parameters count in memory: a second one does where the problem says how large it is.
+
+    Where it does not, such a placement has more memory than others, and is left to the schedules that are known.
+    """
+    return problem.placement.directions == 1 or any(problem.memory.static)
 
 
 def fits(timeline: Timeline, limits: Limits) -> bool:

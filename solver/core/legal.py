@@ -117,8 +117,6 @@ def _check_links(problem: Problem) -> None:
         tables["links.bandwidth"] = problem.links.bandwidth
         if not problem.links.message:
             raise InputError("links.bandwidth: given without links.bytes; say how large the messages are")
-    elif problem.links.message:
-        raise InputError("links.bytes: given without links.bandwidth; give bytes per second, or leave both out")
     for key, table in tables.items():
         if len(table) != problem.ranks or any(len(row) != problem.ranks for row in table):
             raise InputError(

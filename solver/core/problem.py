@@ -61,7 +61,8 @@ class Links:
     bandwidth
         Bytes per second, [from][to]; None where messages cost their latency only.
     message
-        Bytes of the message that leaves each stage, forward, and of its gradient that comes back.
+        Bytes of the message that leaves each stage, forward, and of its gradient that comes back; empty where they are
+        not known.
     """
 
     latency: tuple[tuple[int, ...], ...]

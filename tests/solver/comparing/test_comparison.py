@@ -312,3 +312,20 @@ def test_ctrl_c_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert calls == ["auto"]
     assert [row.label for row in found.rows][-2:] == ["1F1B", "ZB-V"]
     assert not compare(model(), ["1f1b"]).interrupted
+
+
+def test_copies_that_are_not_counted_are_no_gain() -> None:
+    """A second copy of the parameters is searched only where memory.static says what it takes."""
+    data: dict[str, Any] = {
+        "pipeline": {"ranks": 2},
+        "batch": {"samples": 4},
+        "costs": {"forward": 3, "backward_input": 3, "backward_weight": 3},
+        "links": {"latency": 1},
+    }
+    for static, directions, value in ((0, 1, 40), (1, 2, 36)):
+        problem = Problem.from_dict(data | {"memory": {"activation": 1, "static": static}})
+        own = frontier(problem, compare(problem, ["1f1b", "chimera"]).rows, time_limit=1)[-1]
+        assert own.own
+        assert own.best.timeline is not None
+        assert own.best.timeline.schedule.placement.directions == directions
+        assert own.best.value == value

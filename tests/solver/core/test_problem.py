@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptpipe.solver import Affine, InputError, Problem
+from adaptpipe.solver import Affine, InputError, Problem, simulate
+from adaptpipe.solver.heuristics import gpipe
 from tests.strategies import problems, sizes_of
 
 DATA: dict[str, Any] = {
@@ -103,6 +104,14 @@ def test_instance_prices(data: st.DataObject) -> None:
             assert instance.rank[s, j] == problem.placement.rank_of(s, j, len(sizes))
     assert (instance.lag >= 0).all()
     assert problem.instance(sizes) is instance
+
+
+def test_bytes_without_bandwidth_are_counted_and_take_no_time() -> None:
+    quick, counted = (Problem.from_dict(DATA | {"links": {"latency": 2} | more}) for more in ({}, {"bytes": 1000}))
+    for problem, count in ((quick, None), (counted, 1000)):
+        timeline = simulate(problem, gpipe(problem))
+        assert timeline.makespan == simulate(quick, gpipe(quick)).makespan
+        assert timeline.message_bytes == (None if count is None else count * timeline.messages)
 
 
 def test_bandwidth_is_per_second_whatever_the_unit() -> None:

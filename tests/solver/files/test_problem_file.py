@@ -176,7 +176,6 @@ def changed(*path: Any, to: Any) -> Data:
         (changed("memory", "limit", to=2**53), r"memory.limit\[0\]: 9007199254740992000000 is not within 0"),
         (changed("links", "latency", to=[[0]]), "links.latency: not a 2 x 2 matrix"),
         (changed("links", "bytes", to=...), "links.bandwidth: given without links.bytes"),
-        (changed("links", "bandwidth", to=...), "links.bytes: given without links.bandwidth"),
         (changed("links", "bandwidth", to=0), r"links.bandwidth\[0\]\[1\]: 0.0 is not a positive number"),
     ],
 )
