@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptpipe.solver import InputError, Kind, Problem, Schedule, check, place
+from adaptpipe.solver import InputError, Kind, Op, Problem, Schedule, check, place
 from adaptpipe.solver.core.stream import staleness, stream, weight_copies
 from adaptpipe.solver.core.updates import Updates
 from adaptpipe.solver.heuristics import gpipe, one_f_one_b, one_f_one_b_split
@@ -60,8 +60,8 @@ def test_a_stream_is_its_batches_merged(data: st.DataObject) -> None:
         assert most_in_flight(merged) == most_in_flight(row)
 
 
-def most_in_flight(row: Sequence[object]) -> int:
-    kinds = [op.kind for op in row]  # type: ignore[attr-defined]
+def most_in_flight(row: Sequence[Op]) -> int:
+    kinds = [op.kind for op in row]
     return max(
         kinds[:at].count(Kind.F) - kinds[:at].count(Kind.I) - kinds[:at].count(Kind.B) for at in range(len(kinds) + 1)
     )
@@ -134,7 +134,7 @@ def test_refusals() -> None:
     with pytest.raises(InputError, match="batches: 0 is below 1"):
         stream(asynchronous(problem(2, 2)), 0)
     with pytest.raises(InputError, match="updates: 'weekly' is none of step, stash, double, newest"):
-        Schedule.parse(LINEAR, [1], [[], []], updates="weekly")  # type: ignore[arg-type]
+        Schedule.parse(LINEAR, [1], [[], []], updates="weekly")  # type: ignore[arg-type]  # that is the point
     with pytest.raises(InputError, match=r"'double' needs one stage on every rank.*'v' with 4 stages on 2 ranks"):
         Schedule(place("v", 2, 2), (1,), ((), ()), updates="double")
     with pytest.raises(InputError, match="'stash' is for whole micro-batches, and these have 2 slices"):
