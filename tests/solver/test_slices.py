@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from random import Random
 from typing import get_args
@@ -10,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import InputError, Objective, Problem, Schedule, Status, check, simulate, solve
+from adaptpipe.solver import InputError, Objective, Problem, Schedule, Slices, Status, check, simulate, solve
 from adaptpipe.solver.anneal import anneal
 from adaptpipe.solver.bounds import infeasible, instance_bound, needed
+from adaptpipe.solver.bounds.few_ranks import applies
+from adaptpipe.solver.bounds.tight import tight_bound
+from adaptpipe.solver.core.problem import Cost, price
 from adaptpipe.solver.evaluate.noise import Noise
 from adaptpipe.solver.floating import simulate_adaptive
 from adaptpipe.solver.greedy import greedy
@@ -37,6 +41,37 @@ def test_no_schedule_is_below_the_bound(data: st.DataObject, objective: Objectiv
     tight = replace(problem, memory=replace(problem.memory, limit=peak))
     bound = instance_bound(tight.instance(schedule.sizes), objective)
     assert bound <= simulate(tight, schedule).value(objective)
+
+
+@given(st.data(), st.integers(2, 3))
+@settings(max_examples=25, deadline=None)
+def test_no_schedule_is_below_the_bound_of_a_few_ranks(data: st.DataObject, slices: int) -> None:
+    """It takes slices that are alike, cut into units too, for micro-batches; their messages are parts of the whole."""
+    drawn = data.draw(problems(slices=True, limited=False, max_samples=3, sizes=False))
+    whole = replace(
+        drawn,
+        slices=Slices.equal(slices),
+        forward=times(drawn.forward, slices),
+        backward_input=times(drawn.backward_input, slices),
+        backward=None,
+        weight_units=tuple(times(units, slices) for units in drawn.weight_units),
+        memory=replace(
+            drawn.memory,
+            activation=times(drawn.memory.activation, slices),
+            retained=times(drawn.memory.activation, slices),
+        ),
+        links=replace(drawn.links, message=times(drawn.links.message, slices)),
+    )
+    assert applies(whole.instance(whole.default_sizes()))
+    schedule = data.draw(schedules_of(whole))
+    timeline = simulate(whole, schedule)
+    tight = replace(whole, memory=replace(whole.memory, limit=timeline.peak_memory))
+    assert tight_bound(tight, schedule.sizes, deadline=time.monotonic() + 0.3) <= timeline.makespan
+
+
+def times(costs: tuple[Cost, ...], slices: int) -> tuple[Cost, ...]:
+    """What a whole micro-batch costs whose slices cost that much each, as the sum that is cut evenly."""
+    return tuple(slices * price(cost, 1) for cost in costs)
 
 
 @given(problems(slices=True, limited=False, max_samples=3))
