@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from ..bounds import instance_bound, lower_bound
-from ..core.ops import Kind
 from ..core.schedule import Schedule
 from ..evaluate.limits import over_limit
 from ..evaluate.simulate import simulate
@@ -28,7 +27,6 @@ class Incumbent:
         self._bounds: dict[Sizes, int] = {}
         self._values: dict[Sizes, int] = {}
         self._schedules: dict[Sizes, Schedule] = {}
-        self._by_turns: dict[tuple[int, ...], tuple[int, Schedule]] = {}
         if len(self.problem.sizes) == 1:
             self._bounds[self.problem.default_sizes()] = self.floor  # the same bound
 
@@ -73,16 +71,6 @@ class Incumbent:
         """Best schedule with these sizes."""
         return self._schedules.get(sizes)
 
-    def of_other_turns(self) -> list[Schedule]:
-        """Where micro-batches are sliced, the best schedules that run backwards in another order than the best one.
-
-        Searches that keep a stage's backwards in their order do not get from one to another. Whole micro-batches that
-        are alike could exchange their names instead.
-        """
-        best = None if self.best is None else _turns(self.best.schedule)
-        others = [kept for turns, kept in self._by_turns.items() if turns != best]
-        return [schedule for _, schedule in sorted(others, key=lambda kept: kept[0])]
-
     def allowed(self, schedule: Schedule) -> Schedule:
         """A schedule as the granularity asks for it: without fused backwards, where they are not to be chosen."""
         return schedule if self._request.granularity.fused else schedule.split()
@@ -96,10 +84,6 @@ class Incumbent:
         value, sizes = timeline.value(self.objective), timeline.schedule.sizes
         if sizes not in self._values or value < self._values[sizes]:
             self._values[sizes], self._schedules[sizes] = value, timeline.schedule
-        if self.problem.slices is not None:
-            turns = _turns(timeline.schedule)
-            if turns not in self._by_turns or value < self._by_turns[turns][0]:
-                self._by_turns[turns] = value, timeline.schedule
         if self.value is not None and value >= self.value:
             return
         assert not over_limit(timeline), "only schedules within the limits are kept; all else simulate has checked"
@@ -118,9 +102,3 @@ class Incumbent:
         if len(self.problem.sizes) == 1 or bound == self.floor:
             return bound, "problem"
         return bound, "sizes"
-
-
-def _turns(schedule: Schedule) -> tuple[int, ...]:
-    """The order in which the first stage runs its backwards."""
-    first = schedule.ops[schedule.placement.rank_of(0, 0, schedule.microbatches)]
-    return tuple(op.microbatch for op in first if op.stage == 0 and op.kind in (Kind.I, Kind.B))

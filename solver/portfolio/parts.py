@@ -51,9 +51,6 @@ problems than CP-SAT's the annealer does better."""
 RIVALS, RIVAL_SHARE = 3, 0.1
 """Divisions of the batch beside the best one that are annealed, and the share of the annealer's time for each."""
 
-TURNS_SHARE = 0.5
-"""Share of the annealer's time for slices whose backwards come in another order than in the best schedule."""
-
 MOVES_PER_SECOND = 50_000
 """Moves of the annealer that a second of the limit stands for, where work is counted and not time."""
 
@@ -209,12 +206,14 @@ class Parts:
         if moves is None and self.request.deterministic:
             moves = round(MOVES_PER_SECOND * self.request.time_limit)
         others = [sizes for sizes in self.promising() if sizes != self.at.best.schedule.sizes]
-        rivals = [(self.at.schedule_of(sizes), RIVAL_SHARE) for sizes in others[:RIVALS]]
-        rivals += [(schedule, TURNS_SHARE) for schedule in self.at.of_other_turns()[:1]]
-        for start, part in rivals:
+        for sizes in others[:RIVALS]:
             now = time.monotonic()
-            self._anneal_one(start, now + (until - now) * part, None if moves is None else round(moves * part))
-        self._anneal_one(self.at.best.schedule, until, moves)
+            self._anneal_one(
+                sizes,
+                now + (until - now) * RIVAL_SHARE,
+                None if moves is None else round(moves * RIVAL_SHARE),
+            )
+        self._anneal_one(self.at.best.schedule.sizes, until, moves)
 
     @property
     def ops(self) -> int:
@@ -241,11 +240,11 @@ class Parts:
         ops = self.ops
         return min(ANNEAL_SHARE, ops / OPS_PER_SECOND / max(self.clock.left, 1e-9))
 
-    def _anneal_one(self, start: Schedule | None, until: float, moves: int | None) -> None:
+    def _anneal_one(self, sizes: Sizes, until: float, moves: int | None) -> None:
         from ..anneal import anneal
 
-        at = self.at
-        if start is None or at.met or at.hopeless(start.sizes):
+        at, start = self.at, self.at.schedule_of(sizes)
+        if start is None or at.met or at.hopeless(sizes):
             return
         better = anneal(
             self.problem,
@@ -255,7 +254,7 @@ class Parts:
             deadline=None if until == float("inf") else until,
             seed=self.request.seed,
             workers=self.request.workers,
-            target=at.bound_of(start.sizes),
+            target=at.bound_of(sizes),
             on_schedule=lambda found, _: at.take(found, "anneal"),
             granularity=self.request.granularity,
         )

@@ -7,14 +7,14 @@ from dataclasses import replace
 from random import Random
 from typing import get_args
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Objective, Problem, Schedule, Slices, Status, check, simulate, solve
-from adaptpipe.solver.anneal import anneal
 from adaptpipe.solver.bounds import infeasible, instance_bound, needed
-from adaptpipe.solver.bounds.few_ranks import applies
+from adaptpipe.solver.bounds.few_ranks import applies, in_equal_units
 from adaptpipe.solver.bounds.tight import tight_bound
 from adaptpipe.solver.core.problem import Cost, price
 from adaptpipe.solver.evaluate.noise import Noise
@@ -23,7 +23,7 @@ from adaptpipe.solver.greedy import greedy
 from adaptpipe.solver.greedy.kernel import FAR
 from adaptpipe.solver.greedy.policy import change
 from adaptpipe.solver.greedy.search import Search
-from adaptpipe.solver.heuristics import looped_bfs, seq_interleaved, svpp
+from adaptpipe.solver.heuristics import svpp
 from adaptpipe.solver.heuristics.one_by_one import one_by_one
 from tests.solver.oracle import optimum, small
 from tests.strategies import problems, schedules_of
@@ -69,6 +69,21 @@ def test_no_schedule_is_below_the_bound_of_a_few_ranks(data: st.DataObject, slic
     assert tight_bound(tight, schedule.sizes, deadline=time.monotonic() + 0.3) <= timeline.makespan
 
 
+def test_equal_units_keep_the_messages_of_slices() -> None:
+    problem = Problem.from_dict(
+        {
+            "pipeline": {"ranks": 2},
+            "unit": "ns",
+            "batch": {"samples": 2, "slices": 2},
+            "costs": {"forward": 4, "backward_input": 4, "weight_units": [4, 2]},
+            "links": {"bandwidth": 1e9, "bytes": 100},
+        }
+    )
+    instance = problem.instance(problem.default_sizes())
+    assert int(instance.lag.max()) == 50
+    assert np.array_equal(in_equal_units(instance).lag, instance.lag)
+
+
 def times(costs: tuple[Cost, ...], slices: int) -> tuple[Cost, ...]:
     """What a whole micro-batch costs whose slices cost that much each, as the sum that is cut evenly."""
     return tuple(slices * price(cost, 1) for cost in costs)
@@ -83,11 +98,9 @@ def test_one_micro_batch_alone_needs_the_activations_of_all_its_slices(problem: 
     tight = replace(problem, memory=replace(problem.memory, limit=least))
     assert infeasible(tight) == ""
     assert check(tight, one_by_one(tight, tight.default_sizes())) == ()
+    assert simulate(tight, one_by_one(tight, tight.default_sizes())).peak_memory == least
     split = tuple(needed(problem, rank, 0, size, fused=False) for rank in range(problem.ranks))
-    assert check(
-        replace(problem, memory=replace(problem.memory, limit=split)),
-        one_by_one(problem, problem.default_sizes()).split(),
-    ) == ()  # fmt: skip
+    assert simulate(problem, one_by_one(problem, problem.default_sizes()).split()).peak_memory == split
     for rank in range(problem.ranks):
         below = replace(tight.memory, limit=(*least[:rank], least[rank] - 1, *least[rank + 1 :]))
         assert f"rank {rank} needs" in infeasible(replace(tight, memory=below))
@@ -144,25 +157,6 @@ def test_a_method_for_whole_micro_batches_is_refused() -> None:
             InputError, match=rf"batch.slices: {name} runs whole micro-batches, and these are cut into 2"
         ):
             solve(problem, name)
-
-
-def test_the_annealer_starts_from_each_order_of_backwards() -> None:
-    """Breadth-first is the best to start with, and its backwards, last micro-batch first, lead nowhere."""
-    problem = Problem.from_dict(
-        {
-            "pipeline": {"ranks": 4, "placement": "loop", "stages_per_rank": 2},
-            "batch": {"samples": 4, "slices": {"work": [4, 5, 6, 7]}},
-            "costs": {"forward": 300, "backward_input": 310, "weight_units": [100, 100, 90]},
-            "memory": {"activation": 96, "retained": 40, "limit": 1400},
-            "links": {"latency": 5},
-        }
-    )
-    started = simulate(problem, looped_bfs(problem))
-    assert started.makespan < min(simulate(problem, build(problem)).makespan for build in (seq_interleaved, svpp))
-    alone = anneal(problem, started.schedule, iterations=20_000, workers=1)
-    found = solve(problem, "anneal", time_limit=60, iterations=20_000, workers=1, deterministic=True)
-    assert found.value is not None
-    assert found.value < simulate(problem, alone).makespan
 
 
 @given(problems(max_ranks=4, max_samples=5, slices=True, limited=False), st.integers(0, 6), st.integers(0, 2**32))
