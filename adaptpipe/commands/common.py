@@ -19,7 +19,7 @@ import typer
 from adaptpipe.solver import AdaptPipeError, InputError, NoAnswerError
 
 if TYPE_CHECKING:
-    from adaptpipe.solver import Problem, Timeline
+    from adaptpipe.solver import Problem, Schedule, Timeline
 
 NO, USAGE, RANK_FAILED, INTERRUPTED = 1, 2, 3, 130
 """Exit codes other than 0: the answer is no; bad input or usage; a rank failed; interrupted."""
@@ -247,7 +247,7 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
         ("span bubble", f"{timeline.span_bubble:.2%}"),
         ("utilisation", f"{timeline.utilisation:.2%}"),
         ("messages", f"{timeline.messages:,}"),
-        ("micro-batches", f"{timeline.schedule.microbatches}, of size {sizes_text(timeline.schedule.sizes)}"),
+        ("micro-batches", _microbatches(timeline.schedule)),
         (
             "backwards",
             f"{timeline.schedule.fused_share:.0%} fused, {timeline.schedule.cut_share:.0%} with W in several ranges",
@@ -271,6 +271,11 @@ def figures(timeline: Timeline) -> list[tuple[str, str]]:
 
 MOST_RUNS = 24
 """Runs of equal micro-batch sizes beyond which only the least and the largest are shown."""
+
+
+def _microbatches(schedule: Schedule) -> str:
+    text = f"{schedule.microbatches // schedule.slices}, of size {sizes_text(schedule.sizes)}"
+    return text + (f", each in {schedule.slices} slices" if schedule.slices > 1 else "")
 
 
 def sizes_text(sizes: Sequence[int], most: int = MOST_RUNS) -> str:

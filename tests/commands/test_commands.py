@@ -104,6 +104,27 @@ def test_simulate_prints_the_figures(tmp_path: Path) -> None:
     assert "memory limit     6 MB on every rank\n" in result.stdout
 
 
+def test_slices_from_the_problem_to_the_check(tmp_path: Path) -> None:
+    batch = {"samples": 4, "microbatch_sizes": [2], "slices": {"work": [2, 3]}}
+    problem, best = write_problem(tmp_path, batch=batch), tmp_path / "best.json"
+    result = call("solve", problem, "--time-limit", 10, "-o", best)
+    assert result.exit_code == 0
+    assert "micro-batches    2, of size 2, each in 2 slices" in result.stdout
+    assert call("check", problem, best).exit_code == 0
+    schedule = Schedule.load(best)
+    assert schedule.slices == 2
+    first, *rest = schedule.ops
+    swap = {0: 1, 1: 0}
+    wrong = tuple(replace(op, microbatch=swap.get(op.microbatch, op.microbatch)) for op in first)
+    replace(schedule, ops=(wrong, *rest)).save(best)
+    result = call("check", problem, best)
+    assert result.exit_code == 1
+    assert "the 2 slices of a micro-batch run first to last in the forward" in result.stdout
+    result = call("solve", problem, "--method", "zb-h1")
+    assert result.exit_code == 2
+    assert "ZB-H1 runs whole micro-batches" in result.stderr
+
+
 def test_simulate_of_an_asynchronous_schedule_says_what_it_trains_with(tmp_path: Path) -> None:
     problem = write_problem(tmp_path)
     path = tmp_path / "schedule.json"
