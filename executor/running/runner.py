@@ -24,7 +24,7 @@ from .rows import tensors_of
 from .startup import device_of
 
 Loss = Callable[..., Tensor]
-"""Takes the last stage's output and the target; gives the mean loss over the micro-batch's samples, a scalar."""
+"""Takes the last stage's output and the target; gives the mean loss over the samples, or over the tokens of a slice."""
 
 
 class Runner(Protocol):
