@@ -34,6 +34,7 @@ TINY = problems(max_ranks=2, max_samples=2, slices=True, families=("linear", "ex
 
 
 @given(st.data(), OBJECTIVES)
+@settings(max_examples=50)
 def test_no_schedule_is_below_the_bound(data: st.DataObject, objective: Objective) -> None:
     problem = data.draw(problems(slices=True, limited=False))
     schedule = data.draw(schedules_of(problem))
@@ -44,7 +45,7 @@ def test_no_schedule_is_below_the_bound(data: st.DataObject, objective: Objectiv
 
 
 @given(st.data(), st.integers(2, 3))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_schedule_is_below_the_bound_of_a_few_ranks(data: st.DataObject, slices: int) -> None:
     """It takes slices that are alike, cut into units too, for micro-batches; their messages are parts of the whole."""
     drawn = data.draw(problems(slices=True, limited=False, max_samples=3, sizes=False))
@@ -66,7 +67,7 @@ def test_no_schedule_is_below_the_bound_of_a_few_ranks(data: st.DataObject, slic
     schedule = data.draw(schedules_of(whole))
     timeline = simulate(whole, schedule)
     tight = replace(whole, memory=replace(whole.memory, limit=timeline.peak_memory))
-    assert tight_bound(tight, schedule.sizes, deadline=time.monotonic() + 0.3) <= timeline.makespan
+    assert tight_bound(tight, schedule.sizes, deadline=time.monotonic() + 0.1) <= timeline.makespan
 
 
 def test_equal_units_keep_the_messages_of_slices() -> None:

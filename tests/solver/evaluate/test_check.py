@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import InputError, Kind, NoAnswerError, Problem, Schedule, Violation, check, place, simulate
@@ -103,6 +103,7 @@ def test_slices_take_turns(row: str, messages: list[str]) -> None:
 
 
 @given(st.data())
+@settings(max_examples=40)
 def test_a_slice_before_its_turn_is_found(data: st.DataObject) -> None:
     problem = data.draw(problems(slices=True, limited=False))
     schedule = data.draw(schedules_of(problem))
