@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..bounds import infeasible, lower_bound
-from ..core.granularity import Granularity
+from ..core.granularity import ALL, Granularity
 from ..core.problem import Problem
 from ..core.result import Objective, Result
+from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
 from ..methods import find_method
 from ..portfolio.request import Progress
@@ -24,7 +25,7 @@ LOOK_SHARE = 0.3
 """Share of a level's time in which the greedy has a look at every placement, to choose those."""
 
 LEAST_S = 0.1
-"""Seconds of a search for which there is no time: it does little more than to take over the schedule it starts from."""
+"""Seconds below which a search is not worth its start: the schedule that it would start from is the answer."""
 
 Limits = tuple[int | None, ...]
 
@@ -69,7 +70,10 @@ class Search:
     on_progress: Callable[[str, Progress], None] | None
 
     def solve(self, problem: Problem, start: Timeline | None, time_limit: float, method: str = "auto") -> Result:
-        """One search, from a known schedule."""
+        """One search, from a known schedule; without time for one, that schedule."""
+        if start is not None and time_limit < LEAST_S and self.granularity == ALL:
+            timeline, bound = simulate(problem, start.schedule), lower_bound(problem, self.objective)
+            return Result(method, self.objective, timeline, bound, 0.0, found_by="start")
         tell, where = self.on_progress, f"{where_text(problem)}, {_text(problem)}"
         return solve(
             problem,
@@ -136,7 +140,7 @@ def search_level(
     for place, start in best.items():
         value = min((each.value for each in results if each.value is not None), default=None)
         if place not in fair and start is not None and (value is None or start.value(objective) < value):
-            results.append(search.solve(place, start, LEAST_S))
+            results.append(search.solve(place, start, 0.0))
     return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
 
 

@@ -67,12 +67,19 @@ def variants(problem: Problem, method: Method) -> tuple[Variant, ...]:
             found.append(Variant(label, method, None, _too_few_layers(problem, method)))
             continue
         for more, slices in _slices(problem, method):
-            try:
-                found.append(Variant(label + more, method, regroup(replace(problem, slices=slices), placement)))
-            except InputError as error:
-                reason = f"{label + more} needs placement {placement_text(placement)}: {error}"
-                found.append(Variant(label + more, method, None, reason))
+            found.append(_placed(problem, method, label + more, placement, slices))
     return tuple(found)
+
+
+def _placed(problem: Problem, method: Method, label: str, placement: Placement, slices: Slices | None) -> Variant:
+    try:
+        cut = replace(problem, slices=slices)
+    except InputError as error:
+        return Variant(label, method, None, f"{label}: {error}")
+    try:
+        return Variant(label, method, regroup(cut, placement))
+    except InputError as error:
+        return Variant(label, method, None, f"{label}: needs placement {placement_text(placement)}: {error}")
 
 
 def placement_text(placement: Placement) -> str:
@@ -137,6 +144,6 @@ def _too_few_layers(problem: Problem, method: Method) -> str:
     step = 2 * problem.ranks if method.placement == "wave" else problem.ranks
     wanted = max(2 * problem.ranks, -(-count // step) * step)
     return (
-        f"{method.name} needs several stages on each rank, and the {count} layers on {problem.ranks} ranks cannot be "
+        f"{method.name}: needs several stages on each rank, and the {count} layers on {problem.ranks} ranks cannot be "
         f"divided so; set pipeline.layers_per_stage so that there are {wanted}"
     )

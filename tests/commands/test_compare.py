@@ -18,7 +18,7 @@ def test_a_table_with_reasons_and_files(tmp_path: Path) -> None:
     assert result.exit_code == 0
     for word in ("bubble of makespan", "bubble of span", "peak memory", "messages", "parameter copies", "gap", "ZB-H1"):
         assert word in result.stdout
-    assert "ZB-V needs placement v: pipeline.layers_per_stage: the 2 stages have 2 layers in all" in result.stdout
+    assert "ZB-V: needs placement v: pipeline.layers_per_stage: the 2 stages have 2 layers in all" in result.stdout
     assert "UNKNOWN" not in result.stdout
     assert "n/a" in result.stdout
     assert {path.name for path in folder.iterdir()} == {
@@ -102,6 +102,18 @@ def test_a_schedule_over_the_limit_is_marked(tmp_path: Path) -> None:
     result = call("compare", problem, "--methods", "GPipe")
     assert result.exit_code == 1
     assert "tiny: none of the methods has a schedule within the limits" in result.stderr
+
+
+def test_what_several_methods_lack_is_said_once(tmp_path: Path) -> None:
+    result = call("compare", write_problem(tmp_path), "--methods", "1f1b,interleaved,bfs,seq1f1b,zbv")
+    assert "Interleaved1F1B, LoopedBFS: needs several stages on each rank" in result.stdout
+    assert result.stdout.count("needs several stages") == 1
+    costs = {key: {"per_sample": 3} for key in ("forward", "backward_input", "backward_weight")}
+    batch = {"samples": 2, "microbatch_sizes": [1, 2]}
+    problem = write_problem(tmp_path, batch=batch, costs=costs, memory={}, links={"latency": 1})
+    result = call("compare", problem, "--methods", "1f1b,seq1f1b")
+    assert "Seq1F1B k=2, Seq1F1B k=4: batch.slices: given while 2 micro-batch sizes are allowed" in result.stdout
+    assert "divisions of the batch" not in result.stdout
 
 
 def test_nothing_to_compare(tmp_path: Path) -> None:

@@ -83,15 +83,18 @@ def reasons(comparison: Comparison) -> list[str]:
     over = [row for row in comparison.rows if row.timeline is not None and not row.fits]
     limits = set(comparison.problem.memory.limit)
     limit = next(iter(limits)) if len(limits) == 1 else None
-    lines = []
+    lines: list[str] = []
     if over:
         needs = ", ".join(f"{row.label} ({_bytes(row.memory, comparison)})" for row in over)
         lines.append("Over the memory limit" + (f" of {_bytes(limit, comparison)}" if limit else "") + f": {needs}.")
+    missing: dict[str, list[str]] = {}
     for row in comparison.rows:
-        reason = row.result.reason or ("no schedule was found" if row.timeline is None else "")
-        if reason and (row.timeline is None or (row.fits and row.synchronous)):
-            lines.append(reason if reason.startswith(row.method.name) else f"{row.label}: {reason}")
-    return lines
+        if row.timeline is None:
+            reason = row.result.reason or "no schedule was found"
+            missing.setdefault(reason.removeprefix(row.label).lstrip(": "), []).append(row.label)
+        elif row.method.build is None and row.result.reason:
+            lines.append(f"{row.label}: {row.result.reason}")
+    return lines + [f"{', '.join(labels)}: {reason}" for reason, labels in missing.items()]
 
 
 def title(comparison: Comparison) -> str:

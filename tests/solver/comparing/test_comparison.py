@@ -324,7 +324,7 @@ def test_copies_that_are_not_counted_are_no_gain() -> None:
     }
     for static, directions, value in ((0, 1, 40), (1, 2, 36)):
         problem = Problem.from_dict(data | {"memory": {"activation": 1, "static": static}})
-        own = frontier(problem, compare(problem, ["1f1b", "chimera"]).rows, time_limit=1)[-1]
+        own = frontier(problem, compare(problem, ["1f1b", "chimera"]).rows, time_limit=5)[-1]
         assert own.own
         assert own.best.timeline is not None
         assert own.best.timeline.schedule.placement.directions == directions

@@ -56,10 +56,14 @@ def test_every_placement_of_the_family(family: str, layers: int, expected: dict[
 @pytest.mark.parametrize(
     ("family", "layers", "reason"),
     [
-        ("loop", 1, r"X needs several stages on each rank, and the 2 layers on 2 ranks .* so that there are 4"),
-        ("wave", 3, r"X needs several stages on each rank, and the 6 layers on 2 ranks .* so that there are 8"),
-        ("loop", [1, 2], r"X needs several stages on each rank, and the 3 layers on 2 ranks .* so that there are 4"),
-        ("v", 3, r"X needs placement v: pipeline.layers_per_stage: the 2 stages have 6 layers .* multiple of 2 layers"),
+        ("loop", 1, r"X: needs several stages on each rank, and the 2 layers on 2 ranks .* so that there are 4"),
+        ("wave", 3, r"X: needs several stages on each rank, and the 6 layers on 2 ranks .* so that there are 8"),
+        ("loop", [1, 2], r"X: needs several stages on each rank, and the 3 layers on 2 ranks .* so that there are 4"),
+        (
+            "v",
+            3,
+            r"X: needs placement v: pipeline.layers_per_stage: the 2 stages have 6 layers .* multiple of 2 layers",
+        ),
     ],
 )
 def test_why_a_placement_cannot_be_had(family: str, layers: int, reason: str) -> None:
