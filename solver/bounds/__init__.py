@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..core.instance import Instance
@@ -52,6 +54,7 @@ def lower_bound(problem: Problem, objective: Objective = "makespan", sizes: tupl
     return instance_bound(problem.instance(problem.default_sizes() if sizes is None else sizes), objective)
 
 
+@lru_cache(maxsize=64)  # every method of a comparison asks
 def instance_bound(instance: Instance, objective: Objective = "makespan") -> int:
     """The best of the bounds for given sizes: chain, head + work + tail, warm-up and cool-down, memory-time, and
     earliest starts by order."""

@@ -24,6 +24,9 @@ PLACEMENTS = 2
 LOOK_SHARE = 0.3
 """Share of a level's time in which the greedy has a look at every placement, to choose those."""
 
+LOOK_LEAST_S = 0.03
+"""Seconds below which there is no such look."""
+
 LEAST_S = 0.1
 """Seconds below which a search is not worth its start: the schedule that it would start from is the answer."""
 
@@ -71,7 +74,7 @@ class Search:
 
     def solve(self, problem: Problem, start: Timeline | None, time_limit: float, method: str = "auto") -> Result:
         """One search, from a known schedule; without time for one, that schedule."""
-        if start is not None and time_limit < LEAST_S and self.granularity == ALL:
+        if start is not None and time_limit < LEAST_S and method == "auto" and self.granularity == ALL:
             timeline, bound = simulate(problem, start.schedule), lower_bound(problem, self.objective)
             return Result(method, self.objective, timeline, bound, 0.0, found_by="start")
         tell, where = self.on_progress, f"{where_text(problem)}, {_text(problem)}"
@@ -79,7 +82,7 @@ class Search:
             problem,
             method,
             objective=self.objective,
-            time_limit=max(LEAST_S, time_limit),
+            time_limit=max(LOOK_LEAST_S, time_limit),
             workers=self.workers,
             seed=self.seed,
             granularity=self.granularity,
@@ -107,31 +110,21 @@ def search_level(
         Value of `time.monotonic()` at which the time is over.
     """
     objective = search.objective
-    best: dict[Problem, Timeline | None] = {}
+    best: dict[Problem, Timeline] = {}
     for timeline in sorted(known, key=lambda each: each.value(objective)):
         if fits(timeline, limits):
             best.setdefault(with_limits(timeline.problem, limits), timeline)
-    places = dict.fromkeys(with_limits(each, limits) for each in (problem, *(t.problem for t in known)))
-    places = dict.fromkeys([each for each in places if each in best or not infeasible(each)] or [*places][:1])
-    bounds = {each: lower_bound(each, objective) for each in places}
-    fair = [each for each in places if _counted(each)] or [*places]
-    value = min((start.value(objective) for start in best.values() if start is not None), default=None)
-    hopeful = [each for each in fair if value is None or bounds[each] < value]
-    look = (until - time.monotonic()) * LOOK_SHARE / max(1, len(hopeful))
-    for place in sorted(hopeful, key=bounds.__getitem__):
-        if look > 0 and len(places) > PLACEMENTS and find_method("greedy").suits(place):
-            found = search.solve(place, best.get(place), look, "greedy").timeline
-            best[place] = found or best.get(place)
-
-    def promise(place: Problem) -> tuple[bool, int, int]:
-        start = best.get(place)
-        return start is None, bounds[place] if start is None else start.value(objective), bounds[place]
-
+    places = list(dict.fromkeys(with_limits(each, limits) for each in (problem, *(t.problem for t in known))))
+    fair = [each for each in places if _counted(each)] or places
+    if len(fair) > PLACEMENTS:
+        _look(search, fair, best, until)
+    # Without a schedule, a placement is only searched where no other has one.
+    chosen = [each for each in fair if each in best] or [each for each in places if not infeasible(each)] or places
+    chosen = sorted(chosen, key=lambda each: start.value(objective) if (start := best.get(each)) else 0)[:PLACEMENTS]
     results: list[Result] = []
-    chosen = sorted(fair, key=promise)[:PLACEMENTS]
     for index, place in enumerate(chosen):
         value = min((each.value for each in results if each.value is not None), default=None)
-        if value is not None and bounds[place] >= value:
+        if value is not None and lower_bound(place, objective) >= value:
             continue
         left = (until - time.monotonic()) / (len(chosen) - index)
         results.append(search.solve(place, best.get(place), left))
@@ -139,9 +132,25 @@ def search_level(
             break
     for place, start in best.items():
         value = min((each.value for each in results if each.value is not None), default=None)
-        if place not in fair and start is not None and (value is None or start.value(objective) < value):
+        if place not in fair and (value is None or start.value(objective) < value):
             results.append(search.solve(place, start, 0.0))
     return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
+
+
+def _look(search: Search, places: Sequence[Problem], best: dict[Problem, Timeline], until: float) -> None:
+    """Let the greedy try every placement that may be better than the best, where there is time for it."""
+    objective = search.objective
+    value = min((start.value(objective) for start in best.values()), default=None)
+    for index, place in enumerate(places):
+        look = (until - time.monotonic()) * LOOK_SHARE / (len(places) - index)
+        if look < LOOK_LEAST_S:
+            return
+        hopeless = value is not None and lower_bound(place, objective) >= value
+        if hopeless or not find_method("greedy").suits(place) or (place not in best and infeasible(place)):
+            continue
+        found = search.solve(place, best.get(place), look, "greedy").timeline
+        if found is not None:
+            best[place] = found
 
 
 def _counted(problem: Problem) -> bool:
