@@ -58,6 +58,7 @@ def _print(method: Method) -> None:
         "bubble": method.bubble,
         "activations": method.memory,
         "updates": "" if method.updates == "step" else f"{method.updates}: {MEANING[method.updates]}",
+        "micro-batches": "cut into slices" if method.sliced else "",
         "source": method.source,
     }
     pairs([(key, value) for key, value in known.items() if value])

@@ -41,6 +41,8 @@ def test_one_method_by_an_alias() -> None:
     assert [row["name"] for row in listed("zbh1")] == ["ZB-H1"]
     assert "updates" not in text
     assert "updates       double: one update a batch without a flush" in call("methods", "2bw").stdout
+    assert "cut into slices" in call("methods", "seq1f1b").stdout
+    assert "an update after each micro-batch" in call("methods", "pipedream").stdout
     assert "simulated annealing" in call("methods", "annealing").stdout
 
 

@@ -176,13 +176,14 @@ def _name(axes: Axes, spots: Sequence[Spot], solver: Sequence[Spot]) -> None:
     for each in [*spots, *solver]:
         x, y = axes.transData.transform((each.memory, each.bubble))
         taken.append(Bbox.from_extents(x - half, y - half, x + half, y + half))
-    for group, places in ((solver, NEAR[3:] + NEAR[:3]), (spots, NEAR)):
+    kinds = [([each for each in solver if each.sliced == sliced], NEAR[3:] + NEAR[:3]) for sliced in (False, True)]
+    for group, places in (*kinds, (spots, NEAR)):
         names: dict[tuple[float, float], list[Spot]] = {}  # schedules in the same place have one name
         for each in group:
             names.setdefault((round(each.memory, 6), round(each.bubble, 3)), []).append(each)
         named = ""
         for point, those in sorted(names.items()):
-            if group is solver and those[0].label == named:
+            if group is not spots and those[0].label == named:
                 continue  # the same placement as with less memory
             named = those[0].label
             colour = INK if group is spots else SLICED if those[0].sliced else SOLVER
