@@ -62,10 +62,9 @@ class Account:
         self._reserve = problem.memory.reserve[rank]
         self._static = problem.static_bytes(rank)
         self._runners, self._messages = runners, messages
-        self._grown: dict[
-            tuple[int, Kind, int], int
-        ] = {}  # by stage, kind and what is alike: the most that an op added
-        self._added: dict[tuple[int, Kind, int, Shapes], int] = {}  # the same by the shapes of its inputs, too
+        # The most that an op added, by stage, kind and what is alike; and the same by the shapes of its inputs, too.
+        self._grown: dict[tuple[int, Kind, int], int] = {}
+        self._added: dict[tuple[int, Kind, int, Shapes], int] = {}
         self.peak_bytes = 0
         self.stashes: Sequence[WeightStash] = ()
 
@@ -121,6 +120,17 @@ class Account:
             self._grown[key] = max(self._grown.get(key, 0), now - before)
             self._added[*key, shapes] = now - before
             self._check(op, self.held(None), "holds")
+
+    def updated(self, op: Op) -> None:
+        """Note that weights were updated after an op, which may have left a version of them to others.
+
+        Raises
+        ------
+        MemoryLimitError
+            If the rank holds more than its limit.
+        """
+        self.peak_bytes = max(self.peak_bytes, self.ops_bytes)
+        self._check(op, self.held(None), "holds after the update")
 
     def _planned(self, op: Op) -> int:
         """Bytes that the plan lets an op take, or hold while it runs."""

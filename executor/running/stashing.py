@@ -60,6 +60,8 @@ class StashingExecution(Execution):
         super()._follow(op, instructions)
         if self._completes.get((op.stage, op.microbatch)) == op:
             self._stashes[op.stage].update(op.microbatch)
+            assert self._account is not None, "versions of weights are accounted for"
+            self._account.updated(op)
 
     def _weight(self, microbatch: int) -> float:
         """An update is by a micro-batch's own mean loss, whatever other micro-batches there are."""

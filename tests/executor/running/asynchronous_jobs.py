@@ -156,7 +156,8 @@ def met(schedule: Schedule, stage: int, microbatch: int) -> int:
 class Held:
     """Peak bytes of a batch under a flush and of a stream without, versions in the latter, and bytes of one.
 
-    And how a stream ends whose limit is that peak, and one whose limit on rank 0 is a byte below.
+    And how a stream ends whose limit is that peak, and one whose limit on rank 0 is a byte below; and the peak of one
+    short batch by itself.
     """
 
     flushed: int
@@ -165,6 +166,7 @@ class Held:
     weights: int
     within: str
     beyond: str
+    short: int
 
 
 @dataclass(frozen=True)
@@ -177,10 +179,11 @@ class Pair:
     held: Held
 
 
-def on_two_ranks(rank: int, world: int, cases: Sequence[Stale]) -> Pair:
+def on_two_ranks(rank: int, world: int, argument: tuple[Sequence[Stale], Stale]) -> Pair:
     """All that needs two ranks, by one set of processes; the last of it breaks a pipeline."""
+    cases, short = argument
     first = cases[0]
-    return Pair(train_all(rank, world, cases), misuse(rank, first), resumed(rank, first), held(rank, first))
+    return Pair(train_all(rank, world, cases), misuse(rank, first), resumed(rank, first), held(rank, first, short))
 
 
 def resumed(rank: int, case: Stale) -> float:
@@ -212,7 +215,7 @@ def _fresh(rank: int, case: Stale) -> tuple[dict[int, nn.Module], dict[int, Opti
     return {rank: stage}, {rank: optimizer_of(case.optimizer, stage)}
 
 
-def held(rank: int, case: Stale) -> Held:
+def held(rank: int, case: Stale, short: Stale) -> Held:
     stages, optimizers = _fresh(rank, case)
     weights = sum(p.nbytes for p in stages[rank].parameters() if p.requires_grad)
     x, y = batch(case.schedule.sizes, 0)
@@ -227,10 +230,13 @@ def held(rank: int, case: Stale) -> Held:
             pipeline.run([(x, y)] * 2)
             return pipeline.report
 
+    with AsyncPipeline(short.problem, short.schedule, stages, mse_loss, optimizers=optimizers) as stale:
+        stale.step(*batch(short.schedule.sizes, 0))
+        drained = stale.report.peak_bytes
     report = run(None, None)
     peaks = gather(report.peak_bytes, 60.0, "held")
     within, beyond = refusal(lambda: run(*peaks)), refusal(lambda: run(peaks[0] - 1, None))
-    return Held(plain, report.peak_bytes, report.versions, weights, within, beyond)
+    return Held(plain, report.peak_bytes, report.versions, weights, within, beyond, drained)
 
 
 def _same(grad: Tensor) -> Tensor:

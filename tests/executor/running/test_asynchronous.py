@@ -64,7 +64,7 @@ def cases(ranks: int) -> list[jobs.Stale]:
 @pytest.fixture(scope="module")
 def pair() -> tuple[jobs.Pair, ...]:
     """One set of two processes for all."""
-    return launch(jobs.on_two_ranks, 2, cases(2), threads=1)
+    return launch(jobs.on_two_ranks, 2, (cases(2), case(2, (1, 1), "fused", "SGD")), threads=1)
 
 
 def test_two_ranks_equal_the_same_stale_updates_in_one_process(pair: tuple[jobs.Pair, ...]) -> None:
@@ -103,6 +103,14 @@ def test_versions_are_held_as_planned(pair: tuple[jobs.Pair, ...]) -> None:
     for rank, held in enumerate(each.held for each in pair):
         assert held.versions == 2 - rank == weight_copies(cases(2)[0].schedule)[rank]
         assert held.stream == held.flushed + (held.versions - 1) * held.weights
+
+
+def test_a_version_counts_from_the_update_that_leaves_it(pair: tuple[jobs.Pair, ...]) -> None:
+    """In a drain no forward follows, and the next backward ends without it."""
+    held = pair[0].held
+    activation = held.flushed // 2
+    assert held.weights > activation
+    assert held.short == activation + held.weights
 
 
 def test_versions_count_against_a_limit(pair: tuple[jobs.Pair, ...]) -> None:

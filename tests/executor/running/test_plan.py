@@ -175,6 +175,13 @@ def test_what_an_op_was_seen_to_take_is_expected_of_the_next() -> None:
     holding.held_bytes = 49
     with pytest.raises(MemoryLimitError, match="with 0F1 rank 0 holds 61 B"):
         book.ran(Op(0, Kind.F, 1), 35, long)
+    holding.held_bytes = 48
+    book.updated(Op(0, Kind.B, 0))
+    assert book.peak_bytes == 49
+    holding.held_bytes = 50
+    with pytest.raises(MemoryLimitError, match="with 0B0 rank 0 holds after the update 62 B"):
+        book.updated(Op(0, Kind.B, 0))
+    assert book.peak_bytes == 50
     book.begin()
     assert book.peak_bytes == 0
     assert book.limited
