@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from adaptpipe.commands.comparing.chart import draw
-from adaptpipe.solver import Problem, Schedule, check, compare
+from adaptpipe.commands.comparing.files import markdown
+from adaptpipe.solver import Granularity, Problem, Schedule, check, compare
 from tests.commands.cli import PROBLEM, answer, call, write_problem
+from tests.strategies import problems
 
 
 def test_a_table_with_reasons_and_files(tmp_path: Path) -> None:
@@ -91,6 +96,20 @@ def test_the_chart_names_every_point_once() -> None:
     assert axes.get_ylim()[0] <= 0
     assert "chart: 4 ranks, 8 samples" in axes.get_title("left")
     assert "MB" in axes.get_xlabel()
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_any_problem_is_compared_told_and_drawn(data: st.DataObject) -> None:
+    problem = data.draw(problems(max_ranks=3, max_samples=4))
+    problem = replace(problem, layers=tuple(data.draw(st.integers(1, 3)) for _ in range(problem.stages)))
+    granularity = Granularity.parse(data.draw(st.sampled_from(["all", "none", "units"])))
+    found = compare(problem, time_limit=0.1, workers=1, granularity=granularity)
+    text = markdown(found)
+    for row in found.rows:
+        assert f"| {row.label} |" in text
+    if any(row.timeline is not None for row in found.rows):
+        draw(found)
 
 
 def test_a_schedule_over_the_limit_is_marked(tmp_path: Path) -> None:
