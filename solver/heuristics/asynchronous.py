@@ -19,9 +19,10 @@ def pipedream(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedul
     The backward of a micro-batch uses the weights of its forward. Exists on linear placements for every m.
 
     Equal stages, free messages and m >= p: no bubble in the steady state, p - s activations and p - s versions of the
-    weights on stage s, where a gradient is p - 1 - s updates late. With fewer micro-batches in a batch no more than m
-    are in flight: p (F + B) / m ticks for each. With messages of c ticks the first stage's round trip binds: F + B +
-    2c (p - 1) / p. One batch by itself is 1F1B: (m + p - 1)(F + B).
+    weights on stage s, where a gradient is p - 1 - s updates late. With messages of c ticks the first stage's round
+    trip binds: F + B + 2c (p - 1) / p for each micro-batch. Where m < p no more than m are in flight on any stage, and
+    the first p - m + 1 stages take turns: (p - m + 1)(F + B) + 2c (p - m). One batch by itself is 1F1B: (m + p - 1)
+    (F + B).
 
     Raises
     ------
@@ -76,10 +77,11 @@ def pipemare(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule
     A stage updates its weights once a batch, as soon as its own backwards of the batch are done, and every op uses the
     newest. So p - 1 - s of the m micro-batches have their forward on stage s before, and their backward after the
     update of the batch before: in the mean a forward is (p - 1 - s) / m updates late, and a backward not at all. What
-    the paper does against it costs no time in a schedule: learning rates that grow with the delay's decline, and
-    backwards whose weights are set back by a running average of their movement, which is as large as the weights: two
-    copies on every stage. The paper's own pipeline moves in lock step and is twice as late, (2 (p - 1 - s) + 1) / m;
-    1F1B is the order with the fewest micro-batches in flight that has no bubble, where messages are free.
+    the paper does against it costs no time in a schedule: learning rates that are at first the smaller the later a
+    stage's updates are, and backwards whose weights are set back by a running average of their movement, which is as
+    large as the weights: two copies on every stage. The paper's own pipeline moves in lock step and is twice as late,
+    (2 (p - 1 - s) + 1) / m; 1F1B is the order with the fewest micro-batches in flight that has no bubble, where
+    messages are free.
 
     Exists on linear placements for every m. Bubble, activations and times as PipeDream's.
 

@@ -49,9 +49,9 @@ def dualpipe(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule
     the order for the next such number without the ops of the micro-batches that are not there. p must be even.
 
     The two ops of a pair are two ops here, one directly after the other, and each waits for its own input only: with
-    equal stages, free messages and such an m, the bubble is (p / 2 - 1)(F + I - W). The published formula, (p / 2 - 1)
-    (F&B + B - 3W), is of pairs that begin when both inputs are there; it comes out for F&B = F + B and F = I. Each rank
-    holds p + 1 activations and two copies of the weights.
+    equal stages, W <= I <= F <= B, free messages and such an m, the bubble is (p / 2 - 1)(F + I - W), and otherwise no
+    less. The published formula, (p / 2 - 1)(F&B + B - 3W), is of pairs that begin when both inputs are there; it comes
+    out for F&B = F + B and F = I. Each rank holds p + 1 activations and two copies of the weights.
 
     Raises
     ------
@@ -85,9 +85,9 @@ def dualpipe_v(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedu
     a V, so there is one copy of the weights. The steps are those of `dualpipe` for twice the ranks. The code asks for
     m >= 2p; for smaller m this is the order for 2p without the ops of the micro-batches that are not there.
 
-    Equal stages (F, I and W of one), free messages and m >= 2p: the bubble is (p - 1)(F + I - W), or the published
-    (p - 1)(F&B + B - 3W) where pairs begin together, F&B = F + B and F = I. Each rank holds 2p + 1 activations of one
-    stage, half of its layers.
+    Equal stages (F, I and W of one) with W <= I <= F <= B, free messages and m >= 2p: the bubble is (p - 1)(F + I - W),
+    or the published (p - 1)(F&B + B - 3W) where pairs begin together, F&B = F + B and F = I. Each rank holds 2p + 1
+    activations of one stage, half of its layers.
 
     Raises
     ------
@@ -174,7 +174,7 @@ DUALPIPE = Method(
     dualpipe,
     placement="bidirectional",
     shapes="even p, every m; even m >= 2p for the formulas",
-    bubble="(p / 2 - 1)(F + I - W); (p / 2 - 1)(F&B + B - 3W) where pairs begin together",
+    bubble="(p / 2 - 1)(F + I - W) where W <= I <= F <= B; (p / 2 - 1)(F&B + B - 3W) where pairs begin together",
     memory="p + 1, and two copies of the weights",
     source="DeepSeek-V3: arXiv 2412.19437, section 3.2.1; deepseek-ai/DualPipe, dualpipe.py",
 )
@@ -186,7 +186,8 @@ DUALPIPE_V = Method(
     dualpipe_v,
     placement="v",
     shapes="every p and m; m >= 2p for the formulas",
-    bubble="(p - 1)(F + I - W) of half a rank's layers; (p - 1)(F&B + B - 3W) where pairs begin together",
+    bubble="(p - 1)(F + I - W) of half a rank's layers where W <= I <= F <= B; (p - 1)(F&B + B - 3W) where pairs "
+    "begin together",
     memory="2p + 1 of half a rank's layers",
     source="DeepSeek-V3: arXiv 2412.19437, section 3.2.1; deepseek-ai/DualPipe, dualpipev.py",
 )

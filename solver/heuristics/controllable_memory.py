@@ -41,8 +41,9 @@ def v_half(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     they would get in each other's way at costs that are not equal. Exists for every m.
 
     F = I = W in both stages of a rank, free messages, m >= p: the bubble is 3p - 7 F's where p is even (1 where p = 2),
-    3p - 4 where it is odd, about half of 1F1B's 6(p - 1); none where p = 1, and from p = 9 on it may be one F more. A
-    rank holds at most 2 ⌊(p + 2) / 2⌋ activations of one stage where `retained` is at most `activation`; 1F1B holds 2p.
+    3p - 4 where it is odd, about half of 1F1B's 6(p - 1); none where p = 1, and one F more in places (where p = 3 and
+    m = 4, and for odd p from 9 on). A rank holds at most 2 ⌊(p + 2) / 2⌋ activations of one stage where `retained` is
+    at most `activation`; 1F1B holds 2p.
 
     Raises
     ------
@@ -117,7 +118,7 @@ V_HALF = Method(
     v_half,
     placement="v",
     shapes="every p and m",
-    bubble="3p - 7 F's where p is even, else 3p - 4, where F = I = W, m >= p and 2 < p < 9",
+    bubble="3p - 7 F's where p is even, else 3p - 4, where F = I = W, m >= p and 3 < p < 9",
     memory="2 floor((p + 2) / 2) of half a rank's layers",
     source="Qi et al., arXiv 2405.15362",
 )

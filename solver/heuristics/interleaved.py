@@ -22,8 +22,8 @@ def interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> Sched
     model divided by v. Rank 0 holds min(m v, (v - 1) n + 2p - 1) activations for v > 1.
 
     With messages of c ticks the makespan is (m v + p - 1)(F + B) + (2pv - 2)c on the rows of Tables 5 and 8 of the
-    zero-bubble papers, and the papers print p c less. That is the time of no order: in the authors' simulation (file
-    interleave.py in sail-sg/zero-bubble-pipeline-parallelism) only the first micro-batch of a group waits for the
+    zero-bubble papers, and the papers print p c less. This order does not run in that time: in the authors' simulation
+    (file interleave.py in sail-sg/zero-bubble-pipeline-parallelism) only the first micro-batch of a group waits for the
     gradient that goes round from rank 0 to rank p - 1; without those waits it comes out here, too. `interleaved_wide`
     is faster than either.
 

@@ -15,8 +15,8 @@ def ooo_backprop(problem: Problem, sizes: tuple[int, ...] | None = None) -> Sche
     """Out-of-order backprop for pipelines (Oh et al., EuroSys 2022): GPipe's order with split backwards, W's last.
 
     Its gradient fast-forwarding: a rank hands gradients on first, and computes its own weights' where it would wait for
-    the next gradient, or at the end. A W that has begun is not broken off. The authors' code puts the W's of the last
-    rank behind all its I's, and on the others each W behind its I, which takes as long where stages are equal.
+    the next gradient, or at the end. A unit of W that has begun is not broken off. The authors' code puts the W's of
+    the last rank behind all its I's, and on the others each W behind its I, which takes as long where stages are equal.
     The paper's other half, the modulo allocation of layers, is a placement: a loop with one layer a stage.
 
     Equal stages, free messages: the bubble is (p - 1)(F + I) for every m, which is GPipe's less (p - 1)W; each rank

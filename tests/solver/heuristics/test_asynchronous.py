@@ -50,6 +50,16 @@ def test_versions_staleness_and_memory(ranks: int, microbatches: int) -> None:
         assert simulate(at, schedule).peak_memory == held
 
 
+@pytest.mark.parametrize("latency", [0, 1, 4])
+def test_with_fewer_micro_batches_than_ranks_the_first_stages_take_turns(latency: int) -> None:
+    for ranks in range(2, 7):
+        for microbatches in range(1, ranks):
+            at = problem(ranks, microbatches, latency=latency)
+            steady = simulate(at, pipedream(at)).steady
+            assert steady is not None
+            assert steady.microbatch == (ranks - microbatches + 1) * 15 + 2 * latency * (ranks - microbatches)
+
+
 @pytest.mark.parametrize("latency", [1, 4])
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 def test_messages_cost_the_round_trip_of_the_first_stage(ranks: int, microbatches: int, latency: int) -> None:
