@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .checkpoints import check_checkpoint, load_checkpoint, save_checkpoint
     from .errors import ExecutorError, MemoryLimitError, PeerFailed, RankFailure, TransportError, WeightQueueError
+    from .feeding.rows import MicroBatches
     from .launching.launcher import launch
     from .measuring.device import MeasuredDevice, measure_device
     from .measuring.layers import LayerName, measure_layers
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from .running.asynchronous import AsyncPipeline
     from .running.emulated import EmulatedPipeline
     from .running.pipeline import Pipeline
-    from .running.rows import MicroBatches
 
 _HOME = {
     "checkpoints": ("check_checkpoint", "load_checkpoint", "save_checkpoint"),
     "errors": ("ExecutorError", "MemoryLimitError", "PeerFailed", "RankFailure", "TransportError", "WeightQueueError"),
+    "feeding.rows": ("MicroBatches",),
     "launching.launcher": ("launch",),
     "measuring.device": ("MeasuredDevice", "measure_device"),
     "measuring.layers": ("LayerName", "measure_layers"),
@@ -40,7 +41,6 @@ _HOME = {
     "running.asynchronous": ("AsyncPipeline",),
     "running.emulated": ("EmulatedPipeline",),
     "running.pipeline": ("Pipeline",),
-    "running.rows": ("MicroBatches",),
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from adaptpipe.executor import message_reserve, reserve_for
-from adaptpipe.executor.running.sequences import require_divisible
+from adaptpipe.executor.feeding.sequences import require_divisible
 from adaptpipe.models import (
     AnyConfig,
     GPTConfig,

@@ -1,1 +1,1 @@
-"""What becomes of gradients between the stages' backward and the optimizer: sums over ranks, ties, the global norm."""
+"""What becomes of gradients between the stages' backward and the optimizer: sums over ranks, ties, hooks, the norm."""

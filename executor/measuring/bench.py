@@ -13,7 +13,7 @@ from adaptpipe.solver import Kind, Op
 
 from ..channels.message import nbytes
 from ..report import OpRecord
-from ..running.runner import Loss, StageRunner
+from ..stages.runner import Loss, StageRunner
 from ..weights.cutting import even_parts
 from .peaks import peak_bytes
 from .stopwatch import Stopwatch

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from adaptpipe.solver import InputError, Kind, Measurement, Part, Profile
 
 from ..report import OpRecord
-from ..running.runner import Loss
+from ..stages.runner import Loss
 from ..waiting import gather
 from ..weights import coverage
 from .bench import BenchLayer, Sample

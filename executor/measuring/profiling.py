@@ -30,7 +30,8 @@ from ..crew import Crew
 from ..programs.reserve import borders
 from ..programs.route import WINDOW
 from ..running.pipeline import Loss, Pipeline
-from ..running.startup import device_of, patience
+from ..running.startup import patience
+from ..stages.device import device_of
 from ..waiting import gather
 from ..weights import coverage
 from ..weights.cutting import even_parts

@@ -11,9 +11,9 @@ from adaptpipe.solver.floating import Floater
 from ..channels.message import Message
 from ..channels.transport import Transport
 from ..programs.program import Program, Receive, Run, Send
+from ..stages.runner import Runner
 from .execution import Execution
 from .memory import Account
-from .runner import Runner
 
 
 class AdaptiveExecution(Execution):

@@ -14,13 +14,13 @@ from adaptpipe.solver import InputError, Noise, Op, Problem, Schedule
 from adaptpipe.solver.core.stream import stream
 
 from ..channels.message import Message
+from ..stages.runner import Loss
 from ..waiting import gather
 from ..weights.stash import stashes_of
 from .execution import Execution
 from .memory import MemoryRule
 from .modules import ModuleSession
 from .plan import Plan
-from .runner import Loss
 from .startup import MAKING, agree, patience
 from .stashing import StashingExecution
 

@@ -18,9 +18,9 @@ from ..channels.message import Message, nbytes
 from ..channels.transport import Transport
 from ..programs.program import Instruction, Pass, Program, Receive, Run, Send
 from ..report import OpRecord
+from ..stages.runner import Runner, detached
 from ..whereabouts import Board
 from .memory import Account, Shapes
-from .runner import Runner, detached
 
 
 class Execution:

@@ -10,8 +10,8 @@ from adaptpipe.solver.evaluate.limits import in_unit
 
 from ..channels.ledger import Ledger
 from ..errors import MemoryLimitError
+from ..stages.runner import Runner
 from ..weights.stash import WeightStash
-from .runner import Runner
 
 MemoryRule = Literal["enforce", "report"]
 """What is done about a rank's memory limit: no op may pass it; or bytes are measured, and nothing follows from them."""

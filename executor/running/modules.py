@@ -16,19 +16,20 @@ from adaptpipe.solver.core.updates import Updates
 
 from ..channels.message import Message
 from ..crew import Crew
+from ..feeding.feed import Feed
+from ..feeding.keywords import check_keywords
+from ..feeding.rows import evaluation_sizes
 from ..gradients.ties import Copy, Tie, check_declared, find_ties
 from ..programs.lowering import forward_only
 from ..programs.program import Program
+from ..stages.device import device_of
+from ..stages.randomness import RandomState
+from ..stages.runner import Loss, StageRunner
 from ..waiting import gather, wait_in_time
-from .feed import Feed
-from .keywords import check_keywords
 from .memory import MemoryRule
 from .plan import ExecutionMode, Plan
-from .randomness import RandomState
-from .rows import evaluation_sizes
-from .runner import Loss, StageRunner
 from .session import Session
-from .startup import MAKING, agree, check_replicas, check_stages, check_timeout, device_of, patience
+from .startup import MAKING, agree, check_replicas, check_stages, check_timeout, patience
 
 
 class ModuleSession(Session):

@@ -10,14 +10,14 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from adaptpipe.solver import InputError, Noise, Problem, Schedule
 
+from ..gradients.hooks import GradientHooks
 from ..gradients.norm import global_norm, scale
 from ..gradients.reduction import Reducer
 from ..gradients.ties import Copy
-from .hooks import GradientHooks
+from ..stages.runner import Loss
 from .memory import MemoryRule
 from .modules import ModuleSession
 from .plan import ExecutionMode
-from .runner import Loss
 
 __all__ = ["Loss", "Pipeline"]
 

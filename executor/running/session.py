@@ -22,6 +22,7 @@ from ..crew import Crew
 from ..failures import blame
 from ..programs.program import Program
 from ..report import StepReport, as_trace
+from ..stages.runner import Runner
 from ..waiting import gather, wait_in_time
 from ..whereabouts import Board
 from .adaptive import AdaptiveExecution
@@ -29,7 +30,6 @@ from .disturbance import Disturbance
 from .execution import Execution
 from .memory import Account, MemoryRule
 from .plan import Plan
-from .runner import Runner
 from .startup import agree
 
 

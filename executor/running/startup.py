@@ -185,11 +185,3 @@ def check_world(placement: Placement, crew: Crew) -> None:
             f"the schedule is for {placement.ranks} ranks, and {where} has {there}; "
             f"start {placement.ranks * replicas} processes"
         )
-
-
-def device_of(stages: Mapping[int, nn.Module]) -> torch.device | None:
-    """Where a rank's stages are; None where they have no parameters or buffers."""
-    for module in stages.values():
-        for tensor in (*module.parameters(), *module.buffers()):
-            return tensor.device
-    return None

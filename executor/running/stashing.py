@@ -10,10 +10,10 @@ from adaptpipe.solver import Kind, Op
 from ..channels.message import Message
 from ..channels.transport import Transport
 from ..programs.program import Instruction, Program
+from ..stages.runner import Runner
 from ..weights.stash import WeightStash
 from .execution import Execution
 from .memory import Account
-from .runner import Runner
 
 
 class StashingExecution(Execution):

@@ -12,12 +12,12 @@ from torch import nn
 from torch.nn.functional import mse_loss
 from torch.profiler import ProfilerActivity, profile
 
+from adaptpipe.executor.feeding.rows import MicroBatches
 from adaptpipe.executor.report import StepReport
 from adaptpipe.executor.running.emulated import EmulatedPipeline
 from adaptpipe.executor.running.memory import MemoryRule
 from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
-from adaptpipe.executor.running.rows import MicroBatches
 from adaptpipe.executor.waiting import gather
 from adaptpipe.solver import Kind, Noise, Problem, Schedule
 from adaptpipe.solver.core.problem import Memory

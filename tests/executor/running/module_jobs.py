@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from adaptpipe.executor.feeding.rows import MicroBatches, cut
 from adaptpipe.executor.running.pipeline import Pipeline
-from adaptpipe.executor.running.randomness import RandomState
-from adaptpipe.executor.running.rows import MicroBatches, cut
+from adaptpipe.executor.stages.randomness import RandomState
 from adaptpipe.solver import AdaptPipeError
 
 from ..stage_sets import SETS

@@ -16,7 +16,7 @@ from torch import nn
 from adaptpipe.executor.report import StepReport
 from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
-from adaptpipe.executor.running.runner import StageRunner
+from adaptpipe.executor.stages.runner import StageRunner
 from adaptpipe.solver import AdaptPipeError, Problem, Schedule
 
 from ..stage_sets import SETS, Model, gpt_whole, run_whole

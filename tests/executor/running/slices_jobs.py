@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
-from adaptpipe.executor.running.runner import StageRunner
+from adaptpipe.executor.stages.runner import StageRunner
 from adaptpipe.models import GPTConfig, build_full, build_stage, next_byte_loss, split_layers
 from adaptpipe.solver import AdaptPipeError, Problem, Schedule
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._dynamo.utils import counters
 from torch.utils.checkpoint import checkpoint
 
-from adaptpipe.executor.running.runner import StageRunner
+from adaptpipe.executor.stages.runner import StageRunner
 
 D = 8
 RANGES: dict[str, list[tuple[int, int] | None]] = {"fused": [], "split": [None], "cut": [(1, 2), (0, 1)]}

@@ -14,7 +14,6 @@ from adaptpipe.solver import InputError
 
 from ..channels.message import Message
 from ..weights.activations import Storages
-from .sequences import hands_on
 
 _PLAIN = int | float | str | None  # what may be handed on beside tensors: it has no gradient
 
@@ -151,3 +150,29 @@ class Carried:
 
 def _tensors(state: object) -> list[Tensor]:
     return [x for x in tree_leaves(state) if isinstance(x, Tensor)]
+
+
+def hands_on(stage: int, module: nn.Module) -> bool:
+    """Whether a stage hands something on between the slices of a sequence; if not, it works on each token by itself.
+
+    Raises
+    ------
+    InputError
+        If the stage does not say how it takes slices.
+
+    Examples
+    --------
+    >>> layer = nn.Linear(2, 2)
+    >>> layer.token_wise = True
+    >>> hands_on(0, layer)
+    False
+    """
+    if callable(getattr(module, "forward_slice", None)):
+        return True
+    if getattr(module, "token_wise", False) is not True:
+        raise InputError(
+            f"stage {stage} is a {type(module).__name__}, which takes whole sequences only, and the schedule cuts them "
+            "into slices; give it a method forward_slice(x, past) that returns output and present, or token_wise = "
+            "True if no token of its output depends on other tokens; or solve without batch.slices"
+        )
+    return False

@@ -10,8 +10,8 @@ from adaptpipe.executor.launching.launcher import launch
 from adaptpipe.solver import place
 
 from ..orders import problem_for, schedule_for
-from . import module_jobs as jobs
-from .pipeline_jobs import Case
+from ..running import module_jobs as jobs
+from ..running.pipeline_jobs import Case
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -14,14 +14,14 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from adaptpipe.solver import InputError
 
 from ..channels.message import Message, as_message
+from ..feeding.keywords import chosen, keywords_of
+from ..feeding.rows import tensors_of
 from ..weights import WeightQueue, install
 from ..weights.activations import Storages, count_saved
 from ..weights.recomputation import Recomputation, can_be_counted
 from .carried import Carried
-from .keywords import chosen, keywords_of
+from .device import device_of
 from .randomness import RandomState
-from .rows import tensors_of
-from .startup import device_of
 
 Loss = Callable[..., Tensor]
 """Takes the last stage's output and the target; gives the mean loss over the samples, or over the tokens of a slice."""

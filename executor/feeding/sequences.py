@@ -1,4 +1,4 @@
-"""Cut micro-batches along their sequences, and tell which stages can take the slices."""
+"""Cut micro-batches along their sequences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import gcd
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from adaptpipe.solver import InputError
 
@@ -113,29 +113,3 @@ def require_divisible(what: str, length: int, tokens: Sequence[int]) -> None:
             f"{what}, which slices in the proportions {':'.join(str(part // common) for part in tokens)} do not "
             f"divide; use multiples of {whole}, as {' or '.join(nearest)}, or other slices"
         )
-
-
-def hands_on(stage: int, module: nn.Module) -> bool:
-    """Whether a stage hands something on between the slices of a sequence; if not, it works on each token by itself.
-
-    Raises
-    ------
-    InputError
-        If the stage does not say how it takes slices.
-
-    Examples
-    --------
-    >>> layer = nn.Linear(2, 2)
-    >>> layer.token_wise = True
-    >>> hands_on(0, layer)
-    False
-    """
-    if callable(getattr(module, "forward_slice", None)):
-        return True
-    if getattr(module, "token_wise", False) is not True:
-        raise InputError(
-            f"stage {stage} is a {type(module).__name__}, which takes whole sequences only, and the schedule cuts them "
-            "into slices; give it a method forward_slice(x, past) that returns output and present, or token_wise = "
-            "True if no token of its output depends on other tokens; or solve without batch.slices"
-        )
-    return False

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adaptpipe.executor.gradients.hooks import GradientHooks
 from adaptpipe.executor.launching.launcher import launch
-from adaptpipe.executor.running.hooks import GradientHooks
 from adaptpipe.solver import Placement, place
 
 from ..orders import problem_for, schedule_for
-from . import module_jobs as jobs
-from .pipeline_jobs import Case
+from ..running import module_jobs as jobs
+from ..running.pipeline_jobs import Case
 
 pytestmark = pytest.mark.timeout(120)
 

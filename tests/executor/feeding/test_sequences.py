@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptpipe.executor.running.sequences import SequenceCut
+from adaptpipe.executor.feeding.sequences import SequenceCut
 from adaptpipe.solver import InputError
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from adaptpipe.executor.channels.message import Message
-from adaptpipe.executor.running.runner import StageRunner, detached
+from adaptpipe.executor.stages.runner import StageRunner, detached
 from adaptpipe.executor.weights.activations import Storages, count_saved
 
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from adaptpipe.executor.launching.launcher import launch
-from adaptpipe.executor.running.randomness import RandomState
+from adaptpipe.executor.stages.randomness import RandomState
 from adaptpipe.solver import Placement, Problem, Schedule, place
 from adaptpipe.solver.heuristics import one_f_one_b, zb_h1
 
 from ..orders import problem_for, schedule_for
-from . import module_jobs as jobs
-from .pipeline_jobs import Case
+from ..running import module_jobs as jobs
+from ..running.pipeline_jobs import Case
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from adaptpipe.executor.running.randomness import RandomState
-from adaptpipe.executor.running.runner import StageRunner
+from adaptpipe.executor.stages.randomness import RandomState
+from adaptpipe.executor.stages.runner import StageRunner
 from adaptpipe.models import GPTConfig, build_stage
 from adaptpipe.solver import InputError
 
