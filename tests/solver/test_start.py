@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from adaptpipe.solver import Granularity, InputError, NoAnswerError, Problem, Schedule, check, place, simulate, solve
 from adaptpipe.solver.evaluate.limits import over_limit
-from adaptpipe.solver.heuristics import gpipe, one_f_one_b
+from adaptpipe.solver.heuristics import gpipe, one_f_one_b, zb_h1
+from tests.solver.bounds.test_bounds import published
 from tests.strategies import problems, schedules_of
 
 
@@ -28,6 +29,18 @@ def test_no_answer_is_worse(data: st.DataObject) -> None:
         assert result.value <= known.value(objective)
     if result.timeline is not None:
         assert check(problem, result.schedule) == ()
+
+
+def test_a_search_goes_on_from_it() -> None:
+    """The greedy has no time for an order as good as this one, and answers with it."""
+    problem = published(8, 24, 1)
+    start = zb_h1(problem)
+    alone = solve(problem, "greedy", time_limit=1e-6)
+    assert alone.value is not None
+    known = simulate(problem, start).makespan
+    assert alone.value > known
+    found = solve(problem, "greedy", time_limit=1e-6, start=start)
+    assert (found.value, found.found_by) == (known, "start")
 
 
 def small(**memory: int) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adaptpipe.solver import Comparison, InputError, Problem, check, compare, place, simulate, solve
+from adaptpipe.solver import Comparison, InputError, Problem, Timeline, check, compare, place, simulate, solve
 from adaptpipe.solver.comparing import Row, frontier, pareto
 from adaptpipe.solver.comparing.front import MOST_LEVELS
 from adaptpipe.solver.comparing.notes import notes
@@ -329,3 +330,40 @@ def test_copies_that_are_not_counted_are_no_gain() -> None:
         assert own.best.timeline is not None
         assert own.best.timeline.schedule.placement.directions == directions
         assert own.best.value == value
+
+
+def test_searches_start_from_the_best_known_schedule_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = model()
+    rows = compare(problem, ["1f1b", "1f1b-split", "zbh1", "zbh2", "zbv"]).rows
+    starts = {}
+
+    def search(place: Problem, *arguments: Any, start: Any = None, **options: Any) -> Result:
+        starts[place.placement.name, place.memory.limit[0]] = start
+        return solve(place, *arguments, start=start, **options)
+
+    monkeypatch.setattr("adaptpipe.solver.comparing.level.solve", search)
+    frontier(problem, rows, time_limit=3)
+    known = {row.label: row.timeline for row in rows}
+    timeline, start = known["ZB-V"], starts["v", 160 * 10**6]
+    assert timeline is not None
+    assert start is not None
+    assert simulate(timeline.problem, start).makespan <= timeline.makespan
+
+
+def test_what_is_found_last_is_known_wherever_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The problem's own limits are searched last, and what is found there may need less than other levels allow."""
+    problem = model()
+    rows = by_label(compare(problem, ["1f1b", "zbh1", "zbh2"]))
+    slow, good = rows["1F1B"].timeline, rows["ZB-H1"].timeline
+    assert slow is not None
+    assert good is not None
+
+    def search(_: Any, __: Any, known: Sequence[Timeline], limits: Any, ___: float) -> tuple[Result, ...]:
+        later = any(timeline is good for timeline in known)
+        found = good if later or limits == problem.memory.limit else slow
+        return (Result("auto", "makespan", found, 0, 0.0),)
+
+    monkeypatch.setattr("adaptpipe.solver.comparing.front.search_level", search)
+    levels = frontier(problem, [rows["1F1B"], rows["ZB-H2"]], time_limit=1)
+    assert len(levels) == 2
+    assert [level.best.timeline for level in levels] == [good, good]
