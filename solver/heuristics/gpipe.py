@@ -62,8 +62,7 @@ def looped_bfs(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedu
     >>> " ".join(map(str, looped_bfs(problem).ops[0]))
     '0F0 0F1 1F0 1F1 1B1 1B0 0B1 0B0'
     """
-    rounds, rest = divmod(problem.stages, problem.ranks)
-    require_family(problem, "LoopedBFS", "loop", rounds if not rest else 1)
+    require_family(problem, "LoopedBFS", "loop", None)
     return _breadth_first(problem, sizes, -1)
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from ..core.method import Method
-from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Schedule
-from .one_f_one_b import one_f_one_b
-from .rows import Row, assemble, require_family
+from .rows import alternating, require_family
 
 
 def interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -70,30 +68,8 @@ def interleaved_wide(problem: Problem, sizes: tuple[int, ...] | None = None) -> 
 
 def _grouped(problem: Problem, sizes: tuple[int, ...] | None, method: str, least: int) -> Schedule:
     """Interleaved 1F1B in groups of at least that many micro-batches, where there are as many."""
-    ranks = problem.ranks
-    rounds, rest = divmod(problem.stages, ranks)
-    require_family(problem, method, "loop", rounds if not rest else 1)
-    if rounds == 1:
-        return one_f_one_b(problem, sizes)
-
-    def row(rank: int, microbatches: int) -> list[Op]:
-        count = max(1, microbatches // least)
-        base, larger = divmod(microbatches, count)
-        groups = [base + (g < larger) for g in range(count)]
-        stages = range(rank, problem.stages, ranks)
-        forward = [stage for size in groups for stage in stages for _ in range(size)]
-        backward = [stage for size in groups for stage in reversed(stages) for _ in range(size)]
-        ahead = min((rounds - 1) * groups[0] + 2 * (ranks - 1 - rank), len(forward))
-        made = Row()
-        for stage in forward[:ahead]:
-            made.add(stage, Kind.F)
-        for position, stage in enumerate(backward):
-            if ahead + position < len(forward):
-                made.add(forward[ahead + position], Kind.F)
-            made.add(stage, Kind.B)
-        return made.ops
-
-    return assemble(problem, sizes, row)
+    require_family(problem, method, "loop", None)
+    return alternating(problem, sizes, ahead=1 if problem.stages == problem.ranks else 2, least=least)
 
 
 INTERLEAVED = Method(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ..core.method import Method
-from ..core.ops import Kind, Op
+from ..core.ops import Kind
 from ..core.problem import Problem
 from ..core.schedule import Schedule
-from .rows import Row, assemble, require_family
+from .rows import alternating, require_family
 
 
 def one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -28,7 +28,7 @@ def one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Sched
     ['0F0 0F1 0B0 0F2 0B1 0B2', '1F0 1B0 1F1 1B1 1F2 1B2']
     """
     require_family(problem, "1F1B", "linear")
-    return _alternate(problem, sizes, (Kind.B,))
+    return alternating(problem, sizes, ahead=1)
 
 
 def one_f_one_b_split(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -44,7 +44,7 @@ def one_f_one_b_split(problem: Problem, sizes: tuple[int, ...] | None = None) ->
         When the placement is not linear.
     """
     require_family(problem, "1F1B-split", "linear")
-    return _alternate(problem, sizes, (Kind.I, Kind.W))
+    return alternating(problem, sizes, ahead=1, backward=(Kind.I, Kind.W))
 
 
 def eager_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -75,23 +75,7 @@ def eager_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) ->
     ['0F0 0F1 0F2 0B0 0F3 0B1 0B2 0B3', '1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3']
     """
     require_family(problem, "Eager1F1B", "linear")
-    return _alternate(problem, sizes, (Kind.B,), 2)
-
-
-def _alternate(
-    problem: Problem, sizes: tuple[int, ...] | None, backward: tuple[Kind, ...], factor: int = 1
-) -> Schedule:
-    def row(rank: int, microbatches: int) -> list[Op]:
-        made = Row()
-        for _ in range(min(factor * (problem.ranks - 1 - rank), microbatches)):
-            made.add(rank, Kind.F)
-        for _ in range(microbatches):
-            if made.count(rank, Kind.F) < microbatches:
-                made.add(rank, Kind.F)
-            made.add(rank, *backward)
-        return made.ops
-
-    return assemble(problem, sizes, row)
+    return alternating(problem, sizes, ahead=2)
 
 
 ONE_F_ONE_B = Method(

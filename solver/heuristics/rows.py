@@ -48,6 +48,56 @@ def assemble(problem: Problem, sizes: tuple[int, ...] | None, row: Callable[[int
     return Schedule(problem.placement, used, rows, problem.slice_count)
 
 
+def alternating(
+    problem: Problem,
+    sizes: tuple[int, ...] | None,
+    ahead: int,
+    least: int = 1,
+    backward: tuple[Kind, ...] = (Kind.B,),
+) -> Schedule:
+    """Schedule of a rank's stages, r, r + p, …: forwards in advance, then a forward and a backward in turn.
+
+    Micro-batches go through a rank's stages in near-equal groups, the larger ones first. With the largest of n
+    micro-batches of k slices, rank r starts with (v - 1) n k + ahead (p - 1 - r) + k - 1 forwards.
+
+    Parameters
+    ----------
+    problem, sizes
+        As for a heuristic; a linear placement or a loop.
+    ahead
+        Forwards that a rank runs in advance for each rank behind it.
+    least
+        Micro-batches of a group, where there are as many.
+    backward
+        Kinds of a backward.
+    """
+    ranks, slices = problem.ranks, problem.slice_count
+
+    def row(rank: int, count: int) -> list[Op]:
+        groups = _groups(count // slices, least)
+        stages = range(rank, problem.stages, ranks)
+        forward = [stage for size in groups for stage in stages for _ in range(size * slices)]
+        returning = [stage for size in groups for stage in reversed(stages) for _ in range(size * slices)]
+        early = min((len(stages) - 1) * groups[0] * slices + ahead * (ranks - 1 - rank) + slices - 1, len(forward))
+        made = Row(slices)
+        for stage in forward[:early]:
+            made.add(stage, Kind.F)
+        for position, stage in enumerate(returning):
+            if early + position < len(forward):
+                made.add(forward[early + position], Kind.F)
+            made.add(stage, *backward)
+        return made.ops
+
+    return assemble(problem, sizes, row)
+
+
+def _groups(microbatches: int, least: int) -> list[int]:
+    """Near-equal groups of at least so many micro-batches, where there are as many; the larger ones first."""
+    count = max(1, microbatches // least)
+    base, larger = divmod(microbatches, count)
+    return [base + (g < larger) for g in range(count)]
+
+
 def paced(problem: Problem, sizes: tuple[int, ...] | None, together: int) -> Schedule:
     """Schedule that runs a direction's micro-batches in groups, each in the order of a clock on which every op takes 1.
 
@@ -70,14 +120,29 @@ def paced(problem: Problem, sizes: tuple[int, ...] | None, together: int) -> Sch
     return Schedule(placement, used, ops, problem.slice_count)
 
 
-def require_family(problem: Problem, method: str, family: str, stages_per_rank: int = 1) -> None:
+def require_family(problem: Problem, method: str, family: str, stages_per_rank: int | None = 1) -> None:
     """Refuse a problem whose stages do not lie as the method needs them.
+
+    Parameters
+    ----------
+    problem
+        The problem.
+    method
+        Name of the method.
+    family
+        The family of placements (`place`) that it needs.
+    stages_per_rank
+        How many stages it needs on each rank; None: any number that the family has.
 
     Raises
     ------
     InputError
         Naming the placement found and the one to set.
     """
+    if stages_per_rank is None:
+        step = 2 if family == "wave" else 1
+        rounds, rest = divmod(problem.stages, step * problem.ranks)
+        stages_per_rank = step * (1 if rest else rounds)
     if problem.placement.stages != place(family, problem.ranks, stages_per_rank).stages:
         raise InputError(
             f"pipeline.placement: {method} needs placement {family!r}, and this problem's is "

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from ..core.method import Method
-from ..core.ops import Kind, Op
 from ..core.problem import Problem
 from ..core.schedule import Schedule
 from ..evaluate.simulate import simulate
 from .filling import fill_waits
-from .rows import Row, assemble, require_family
+from .rows import alternating, require_family
 
 
 def seq_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -34,7 +33,7 @@ def seq_one_f_one_b(problem: Problem, sizes: tuple[int, ...] | None = None) -> S
     ['0F0 0F1 0F2 0B1 0F3 0B0 0B3 0B2', '1F0 1F1 1B1 1F2 1B0 1F3 1B3 1B2']
     """
     require_family(problem, "Seq1F1B", "linear")
-    return _alternate(problem, sizes, ahead=1)
+    return _grouped(problem, sizes, ahead=1)
 
 
 def seq_interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -57,8 +56,8 @@ def seq_interleaved(problem: Problem, sizes: tuple[int, ...] | None = None) -> S
     The authors' code takes groups of p slices or more; here they are of whole micro-batches, so that every slice of one
     is in the same group.
     """
-    _require_loop(problem, "Seq1F1B-I")
-    return _alternate(problem, sizes, ahead=2)
+    require_family(problem, "Seq1F1B-I", "loop", None)
+    return _grouped(problem, sizes, ahead=2)
 
 
 def svpp(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
@@ -83,44 +82,15 @@ def svpp(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     InputError
         When the placement is not a loop.
     """
-    _require_loop(problem, "SVPP")
-    order = _alternate(problem, sizes, ahead=1)
+    require_family(problem, "SVPP", "loop", None)
+    order = _grouped(problem, sizes, ahead=1)
     peaks = simulate(problem, order).peak_memory
     return fill_waits(problem, order, [peak - problem.static_bytes(rank) for rank, peak in enumerate(peaks)])
 
 
-def _alternate(problem: Problem, sizes: tuple[int, ...] | None, ahead: int) -> Schedule:
-    """F's in advance, `ahead` more for each rank before the last, then F and B in turn."""
-    ranks, slices = problem.ranks, problem.slice_count
-
-    def row(rank: int, count: int) -> list[Op]:
-        groups = _groups(count // slices, -(-ranks // slices))
-        stages = range(rank, problem.stages, ranks)
-        forward = [stage for size in groups for stage in stages for _ in range(size * slices)]
-        backward = [stage for size in groups for stage in reversed(stages) for _ in range(size * slices)]
-        early = min((len(stages) - 1) * groups[0] * slices + ahead * (ranks - 1 - rank) + slices - 1, len(forward))
-        made = Row(slices)
-        for stage in forward[:early]:
-            made.add(stage, Kind.F)
-        for position, stage in enumerate(backward):
-            if early + position < len(forward):
-                made.add(forward[early + position], Kind.F)
-            made.add(stage, Kind.B)
-        return made.ops
-
-    return assemble(problem, sizes, row)
-
-
-def _groups(microbatches: int, least: int) -> list[int]:
-    """Near-equal groups of at least so many micro-batches, where there are as many; the larger ones first."""
-    count = max(1, microbatches // least)
-    base, larger = divmod(microbatches, count)
-    return [base + (g < larger) for g in range(count)]
-
-
-def _require_loop(problem: Problem, method: str) -> None:
-    rounds, rest = divmod(problem.stages, problem.ranks)
-    require_family(problem, method, "loop", rounds if not rest else 1)
+def _grouped(problem: Problem, sizes: tuple[int, ...] | None, ahead: int) -> Schedule:
+    """F and B in turn, in groups of whole micro-batches that have p slices or more."""
+    return alternating(problem, sizes, ahead, least=-(-problem.ranks // problem.slice_count))
 
 
 SEQ_ONE_F_ONE_B = Method(

@@ -33,7 +33,7 @@ def hanayo(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     >>> [" ".join(map(str, row)) for row in hanayo(problem).ops]
     ['0F0 0F1 3F0 3B0 3F1 3B1 0B0 0B1', '1F0 2F0 1F1 2F1 2B0 1B0 2B1 1B1']
     """
-    _require_wave(problem, "Hanayo")
+    require_family(problem, "Hanayo", "wave", None)
     return paced(problem, sizes, problem.ranks)
 
 
@@ -55,16 +55,11 @@ def hanayo_w(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule
     InputError
         When the placement is not a wave.
     """
-    _require_wave(problem, "Hanayo-W")
+    require_family(problem, "Hanayo-W", "wave", None)
     order = paced(problem, sizes, problem.ranks)
     taken = problem.instance(order.sizes).activation.max(axis=1)
     held = (sorted({op.stage for op in row}) for row in order.ops)
     return fill_waits(problem, order, [problem.ranks * int(taken[stages].sum()) for stages in held])
-
-
-def _require_wave(problem: Problem, method: str) -> None:
-    rounds, rest = divmod(problem.stages, problem.ranks)
-    require_family(problem, method, "wave", rounds if not rest and rounds % 2 == 0 else 2)
 
 
 HANAYO = Method(
