@@ -38,6 +38,8 @@ class Comparison:
         are cut into slices, which are other work for a device; empty where "auto" was not asked.
     notes
         Which rows are not comparable, and why, in sentences.
+    interrupted
+        Whether Ctrl-C ended it; what was found until then is here.
     """
 
     problem: Problem
@@ -45,6 +47,7 @@ class Comparison:
     rows: tuple[Row, ...]
     levels: tuple[Level, ...]
     notes: tuple[str, ...]
+    interrupted: bool = False
 
     def bound(self, sliced: bool = False) -> int:
         """Ticks below which no schedule within the limits is, on any placement compared: the least of their bounds.
@@ -70,11 +73,6 @@ class Comparison:
         order of the values.
         """
         return 1 - self.work / (self.problem.ranks * value) if value else 0.0
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether Ctrl-C ended it."""
-        return any(row.result.interrupted for row in self.rows) or any(level.interrupted for level in self.levels)
 
     def gap(self, row: Row) -> float | None:
         """How far a row within the limits lies above the bound over all placements of its kind."""
@@ -140,19 +138,23 @@ def compare(
     """
     chosen = _chosen(methods)
     searches = [method for method in chosen if method.build is None]
-    fixed = {
-        method.name: [handmade(variant, objective) for variant in variants(problem, method)]
-        for method in chosen
-        if method.build is not None
-    }
+    fixed: dict[str, list[Row]] = {}
+    stopped = False
+    try:
+        for method in chosen:
+            if method.build is not None:
+                made = fixed.setdefault(method.name, [])
+                for variant in variants(problem, method):
+                    made.append(handmade(variant, objective))
+    except KeyboardInterrupt:
+        stopped = True
     known = [row for rows in fixed.values() for row in rows]
     rows: list[Row] = []
     levels: list[Level] = []
     share = time_limit / max(1, len(searches))
     for method in chosen:
-        stopped = any(row.result.interrupted for row in rows) or any(level.interrupted for level in levels)
         if method.build is not None:
-            rows += fixed[method.name]
+            rows += fixed.get(method.name, [])
         elif stopped:
             continue
         elif method.name == "auto":
@@ -161,7 +163,7 @@ def compare(
                     base, those, objective=objective, time_limit=share * weight, workers=workers, seed=seed,
                     granularity=granularity, on_progress=on_progress,
                 )  # fmt: skip
-                if any(level.interrupted for level in levels):
+                if stopped := any(level.interrupted for level in levels):
                     break
             rows += [_searched(method, each) for level in levels if level.own for each in level.results]
         elif not method.suits(problem):
@@ -172,8 +174,9 @@ def compare(
                 granularity=granularity, on_progress=_telling(on_progress, method.name),
             )  # fmt: skip
             rows.append(_searched(method, result))
+            stopped = result.interrupted
     shared = _sharing_bounds(rows)
-    return Comparison(problem, objective, shared, tuple(levels), notes(problem, shared, objective))
+    return Comparison(problem, objective, shared, tuple(levels), notes(problem, shared, objective), stopped)
 
 
 def _level_data(level: Level) -> dict[str, object]:

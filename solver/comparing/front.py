@@ -94,6 +94,8 @@ def frontier(
             if best is not None and (level.best.value is None or best < level.best.value):
                 results = search_level(search, problem, known, limits, time.monotonic())
                 found[limits] = Level(limits, level.own, results)
+                if found[limits].interrupted:
+                    break
     return tuple(sorted(found.values(), key=lambda each: _room(each.limits)))
 
 

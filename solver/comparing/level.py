@@ -109,19 +109,30 @@ def search_level(
     until
         Value of `time.monotonic()` at which the time is over.
     """
-    objective = search.objective
     best: dict[Problem, Timeline] = {}
-    for timeline in sorted(known, key=lambda each: each.value(objective)):
+    for timeline in sorted(known, key=lambda each: each.value(search.objective)):
         if fits(timeline, limits):
             best.setdefault(with_limits(timeline.problem, limits), timeline)
     places = list(dict.fromkeys(with_limits(each, limits) for each in (problem, *(t.problem for t in known))))
+    results: list[Result] = []
+    try:
+        _answer(search, places, best, until, results)
+    except KeyboardInterrupt:  # between two searches: what is known by then is the answer
+        results.append(_interrupted(search, best))
+    return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
+
+
+def _answer(
+    search: Search, places: list[Problem], best: dict[Problem, Timeline], until: float, results: list[Result]
+) -> None:
+    """Append the answers, as they come, to `results`."""
+    objective = search.objective
     fair = [each for each in places if _counted(each)] or places
     if len(fair) > PLACEMENTS:
         _look(search, fair, best, until)
     # Without a schedule, a placement is only searched where no other has one.
     chosen = [each for each in fair if each in best] or [each for each in places if not infeasible(each)] or places
     chosen = sorted(chosen, key=lambda each: start.value(objective) if (start := best.get(each)) else 0)[:PLACEMENTS]
-    results: list[Result] = []
     for index, place in enumerate(chosen):
         value = min((each.value for each in results if each.value is not None), default=None)
         if value is not None and lower_bound(place, objective) >= value:
@@ -134,7 +145,15 @@ def search_level(
         value = min((each.value for each in results if each.value is not None), default=None)
         if place not in fair and (value is None or start.value(objective) < value):
             results.append(search.solve(place, start, 0.0))
-    return tuple(sorted(results, key=lambda each: (each.value is None, each.value or 0)))
+
+
+def _interrupted(search: Search, best: dict[Problem, Timeline]) -> Result:
+    """The best schedule known when Ctrl-C came."""
+    objective = search.objective
+    place = min(best, key=lambda each: best[each].value(objective), default=None)
+    timeline = None if place is None else simulate(place, best[place].schedule)
+    bound = 0 if place is None else lower_bound(place, objective)
+    return Result("auto", objective, timeline, bound, 0.0, found_by="start", reason="interrupted", interrupted=True)
 
 
 def _look(search: Search, places: Sequence[Problem], best: dict[Problem, Timeline], until: float) -> None:
@@ -148,9 +167,11 @@ def _look(search: Search, places: Sequence[Problem], best: dict[Problem, Timelin
         hopeless = value is not None and lower_bound(place, objective) >= value
         if hopeless or not find_method("greedy").suits(place) or (place not in best and infeasible(place)):
             continue
-        found = search.solve(place, best.get(place), look, "greedy").timeline
-        if found is not None:
-            best[place] = found
+        found = search.solve(place, best.get(place), look, "greedy")
+        if found.timeline is not None:
+            best[place] = found.timeline
+        if found.interrupted:
+            raise KeyboardInterrupt
 
 
 def _counted(problem: Problem) -> bool:

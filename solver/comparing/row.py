@@ -127,12 +127,19 @@ def handmade(variant: Variant, objective: Objective) -> Row:
         The method and the problem on its placement.
     objective
         What counts.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When Ctrl-C came before there was one.
     """
     problem, name = variant.problem, variant.method.name
     if problem is None:
         return missing(variant.label, variant.method, objective, variant.reason)
     try:
         result = solve(problem, name, objective=objective)
+        if result.interrupted:
+            raise KeyboardInterrupt
         if result.timeline is not None:
             return Row(variant.label, variant.method, result, result.timeline, result.bound)
         timeline = simulate(problem, _least(variant.method, problem, objective))

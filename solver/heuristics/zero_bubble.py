@@ -41,8 +41,8 @@ def zb_h2(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
     Rank r starts with 2(p - 1 - r) forwards and its W's lag 2r micro-batches behind its I's, so that every rank has
     2p - 1 micro-batches in flight and its ops make a parallelogram: compare spans, not makespans.
 
-    Equal stages, free messages, W no longer than F and I, m >= 2p: the span's bubble is (p - 1)(F + I - 2W) where that
-    is positive, and every rank holds min(m, 2p - 1) activations where `retained` is at most `activation`. Where m = p
+    Equal stages, free messages, W no longer than F and I, m >= 2p: the span's bubble is (p - 1)(F + I - 2W), and every
+    rank holds min(m, 2p - 1) activations where `retained` is at most `activation`. Where m = p
     it is that of ZB-H1. With messages of c ticks it grows by 2(p - 1)c on the rows of the paper's Table 5.
 
     Raises
@@ -130,7 +130,7 @@ ZB_H1 = Method(
     zb_h1,
     placement="linear",
     shapes="every p and m",
-    bubble="(p - 1)(F + I - W) where m >= p",
+    bubble="(p - 1)(F + I - W) where W is no longer than F and I, and m >= p",
     memory="min(m, p)",
     source="Qi et al., arXiv 2401.10241, section 2.1",
 )
@@ -142,7 +142,7 @@ ZB_H2 = Method(
     zb_h2,
     placement="linear",
     shapes="every p and m",
-    bubble="(p - 1)(F + I - 2W) of the span where m >= 2p",
+    bubble="(p - 1)(F + I - 2W) of the span where W is no longer than F and I, and m >= 2p",
     memory="min(m, 2p - 1)",
     source="Qi et al., arXiv 2401.10241, section 2.2",
 )

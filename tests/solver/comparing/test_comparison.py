@@ -367,3 +367,42 @@ def test_what_is_found_last_is_known_wherever_it_fits(monkeypatch: pytest.Monkey
     levels = frontier(problem, [rows["1F1B"], rows["ZB-H2"]], time_limit=1)
     assert len(levels) == 2
     assert [level.best.timeline for level in levels] == [good, good]
+
+
+def test_ctrl_c_between_two_searches_keeps_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("adaptpipe.solver.comparing.level._answer", pressed)
+    found = compare(model(), ["auto", "anneal", "1f1b", "zbv"], time_limit=1)
+    assert found.interrupted
+    assert [row.label for row in found.rows] == ["auto on v", "1F1B", "ZB-V"]
+    (level,) = found.levels
+    assert level.interrupted
+    assert level.best.value == min(row.value for row in found.rows if row.value is not None)
+
+
+def test_ctrl_c_ends_the_look_at_other_placements(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def search(*arguments: Any, **options: Any) -> Result:
+        calls.append(arguments[1])
+        return replace(solve(*arguments, **options), interrupted=True)
+
+    monkeypatch.setattr("adaptpipe.solver.comparing.level.solve", search)
+    monkeypatch.setattr("adaptpipe.solver.comparing.level.PLACEMENTS", 1)
+    assert compare(model(), ["auto", "1f1b", "zbv"], time_limit=3).interrupted
+    assert calls == ["greedy"]
+
+
+def test_ctrl_c_while_schedules_are_made_keeps_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was not made in time is not said to be over the limit, and nothing is searched."""
+
+    def made(problem: Problem, name: str, **options: Any) -> Result:
+        return replace(solve(problem, name, **options), interrupted=name == "ZB-V")
+
+    monkeypatch.setattr("adaptpipe.solver.comparing.row.solve", made)
+    found = compare(model(), ["auto", "1f1b", "zbv", "zbh1"], time_limit=1)
+    assert found.interrupted
+    assert [row.label for row in found.rows] == ["1F1B", "ZB-H1"]
+    assert not found.levels

@@ -16,6 +16,7 @@ from adaptpipe.solver.core.schedule import Schedule
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.heuristics import gpipe, interleaved, one_f_one_b, one_f_one_b_split, zb_h1, zb_h2, zb_v
+from adaptpipe.solver.methods import find_method
 from tests.solver.heuristics.shapes import problem
 
 F, I, W = 6, 5, 4  # noqa: E741 - PyTorch's letter
@@ -108,6 +109,16 @@ def test_zb_h1_formula(ranks: int, microbatches: int) -> None:
     if microbatches >= ranks:
         assert timeline.makespan == microbatches * (F + I + W) + (ranks - 1) * (F + I - W)
     assert timeline.peak_memory == (min(microbatches, ranks),) * ranks
+
+
+def test_hand_made_zero_bubble_formulas_need_a_w_no_longer_than_f_and_i() -> None:
+    for forward, backward, weight in ((4, 6, 5), (8, 3, 6)):
+        at = problem(4, 12, costs=(forward, backward, weight))
+        work = 12 * (forward + backward + weight)
+        assert simulate(at, zb_h1(at)).makespan > work + 3 * (forward + backward - weight)
+        assert simulate(at, zb_h2(at)).span > work + 3 * (forward + backward - 2 * weight)
+    for name in ("ZB-H1", "ZB-H2"):
+        assert "W is no longer than F and I" in find_method(name).bubble
 
 
 @pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
