@@ -78,7 +78,7 @@ class AsyncPipeline(ModuleSession):
         seed: int | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        self._problem, self._batch_schedule, self._rule = problem, schedule, memory
+        self._problem, self._batch_schedule = problem, schedule
         super().__init__(
             problem,
             schedule,
@@ -172,7 +172,7 @@ class AsyncPipeline(ModuleSession):
         """Get ready for a stream of so many batches."""
         if batches != self._batches:
             long = replace(self._problem, samples=self._problem.samples * batches)
-            self._take_up(Plan.of(long, stream(self._batch_schedule, batches), "static", self._rule, updates="stash"))
+            self._take_up(Plan.of(long, stream(self._batch_schedule, batches), "static", self._memory, updates="stash"))
             self._batches = batches
 
     def _take_up(self, plan: Plan) -> None:
