@@ -186,16 +186,14 @@ class AsyncPipeline(ModuleSession):
         if batches > 1:
             for runner in self._stages.values():
                 runner.expect(())
-        for stash in stashes:
-            stash.check()
-        execution = self._training(inputs, targets)
-        self._random.step = self._steps
-        for stash in stashes:
-            stash.begin()
         self._account.stashes = tuple(stashes)
-        for runner in self._stages.values():
-            runner.begin(range(len(self._program.sizes)), lambda stage: None)
         try:
+            for stash in stashes:
+                stash.begin()  # which may refuse, so before anything is sent
+            execution = self._training(inputs, targets)
+            self._random.step = self._steps
+            for runner in self._stages.values():
+                runner.begin(range(len(self._program.sizes)), lambda stage: None)
             loss = self._train(execution, begin)
         finally:
             for stash in stashes:

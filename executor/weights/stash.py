@@ -114,7 +114,13 @@ class WeightStash:
         return (self.versions - 1) * sum(weight.parameter.nbytes for weight in self._weights)
 
     def begin(self) -> None:
-        """Start a run; gradients of before are put aside."""
+        """Start a run; gradients of before are put aside.
+
+        Raises
+        ------
+        InputError
+            As `check`.
+        """
         self.check()
         assert not self._flights, f"stage {self.stage}: micro-batches {list(self._flights)} were never updated with"
         self._weights = tuple(_trained(self._module))

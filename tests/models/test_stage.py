@@ -21,6 +21,8 @@ from adaptpipe.models import (
     static_bytes,
     tied_copies,
 )
+from adaptpipe.models.layer import Past
+from adaptpipe.models.stage import SequenceStage
 from adaptpipe.solver import InputError
 
 GPT = GPTConfig(layers=4, width=16, heads=2, sequence=12)
@@ -173,6 +175,27 @@ def test_shorter_sequences_pass_and_longer_ones_are_refused() -> None:
     assert model(torch.zeros(1, 5, dtype=torch.int64)).shape == (1, 5, 256)
     with pytest.raises(InputError, match=r"input of 13 bytes: the model has 12 positions; cut it, or .*sequence = 13"):
         model(torch.zeros(1, 13, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("cut", [[6, 6], [1, 4, 7], [11, 1]])
+@pytest.mark.parametrize("config", CONFIGS[:3])
+def test_slices_of_a_sequence_give_the_outputs_of_the_whole(config: GPTConfig, cut: list[int]) -> None:
+    stages = [build_stage(config, 5, part).double() for part in split_layers(6, 2)]
+    text = torch.randint(config.vocab, (2, 12), generator=torch.Generator().manual_seed(1))
+    pasts: list[Past] = [()] * len(stages)
+    outputs = []
+    for x in torch.split(text, cut, 1):
+        for number, stage in enumerate(stages):
+            assert isinstance(stage, SequenceStage)
+            x, pasts[number] = stage.forward_slice(x, pasts[number])
+        outputs.append(x)
+    torch.testing.assert_close(torch.cat(outputs, 1), nn.Sequential(*stages)(text))
+    with pytest.raises(InputError, match="input of 13 bytes: the model has 12 positions"):
+        build_full(config, 5).get_submodule("layers.0").forward_slice(text[:, :1], (12,))  # type: ignore[operator]
+
+
+def test_layers_that_know_no_sequence_take_no_slices() -> None:
+    assert not isinstance(build_full(MLP, 5), SequenceStage)
 
 
 def test_norm_can_be_left_out_and_activations_differ() -> None:
