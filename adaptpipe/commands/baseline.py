@@ -39,6 +39,8 @@ def check_methods(spec: RunSpec, bare: Problem) -> None:
                 method.schedule(bare)
         except InputError as error:  # says which shapes there are, in the keys of a problem file
             reason = str(error).replace("pipeline.", "").replace("batch.", "")
+            if key == "baseline" and not spec.baseline:
+                reason += '; or set another baseline than this usual one, as baseline = "greedy"'
             raise InputError(f"{key} = {name!r}: {reason}") from None
 
 

@@ -153,6 +153,11 @@ def plan(spec: RunSpec, profile: Profile | None) -> tuple[Problem, Result | None
     if profile is None:
         return *as_planned(spec), None
     problem, baseline = priced(spec, profile)
+    if problem.slices is not None:
+        say(
+            "predicted bytes leave out what slices hold of those before them: measured peaks are higher, and may pass "
+            "a memory_limit that the schedule is planned to fit"
+        )
     say(f"solving for at most {spec.time_limit:g} s")
     granularity = Granularity.parse(spec.granularity)
     ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit, granularity=granularity)

@@ -71,6 +71,7 @@ def test_run_trains_under_both_schedules_and_writes_them(run_file: Path, tmp_pat
     settings = [word.replace("{}", str(tmp_path)) for word in settings]
     done = adaptpipe("run", run_file, "--json", *settings)
     assert done.returncode == 0, done.stderr
+    assert ("predicted bytes leave out what slices hold" in done.stderr) == ("method=SVPP" in settings)
     answer = json.loads(done.stdout)
     for row in answer["run"]:
         assert row["gradient_error"] <= 1e-5
@@ -294,6 +295,15 @@ def test_no_run_is_without_a_flush(run_file: Path, tmp_path: Path) -> None:
 def test_slices_that_a_run_cannot_have(run_file: Path, settings: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         configure(load_run(run_file, ["slices=2", *settings]))
+
+
+def test_where_there_is_no_usual_baseline_another_is_named(run_file: Path) -> None:
+    odd = ["placement=bidirectional", "ranks=3"]
+    with pytest.raises(InputError, match=r"^baseline = 'Chimera': ranks: .* or set another .* baseline = \"greedy\"$"):
+        configure(load_run(run_file, odd))
+    with pytest.raises(InputError, match=r"^baseline = 'Chimera': ranks: .* nearest: ranks = 2 or 4$"):
+        configure(load_run(run_file, [*odd, "baseline=Chimera"]))
+    configure(load_run(run_file, [*odd, "baseline=greedy"]))
 
 
 def test_the_usual_baselines_of_slices() -> None:
