@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +14,9 @@ from adaptpipe.executor.running.pipeline import Pipeline
 from adaptpipe.executor.running.plan import ExecutionMode
 from adaptpipe.executor.stages.runner import StageRunner
 from adaptpipe.models import GPTConfig, build_full, build_stage, next_byte_loss, split_layers
-from adaptpipe.solver import AdaptPipeError, Problem, Schedule
+from adaptpipe.solver import Problem, Schedule
 
-from .pipeline_jobs import error
+from .pipeline_jobs import error, refusal
 
 LENGTH, D = 12, 8
 
@@ -121,23 +121,16 @@ def keywords(rank: int, world: int, case: Sliced) -> float:
 def refusals(rank: int, world: int, case: Sliced) -> list[str]:
     """What is said of data, and of stages, that cannot be cut into slices."""
 
-    def told(run: Callable[[], object]) -> str:
-        try:
-            run()
-        except AdaptPipeError as refused:
-            return f"{type(refused).__name__}: {refused}"
-        return "nothing"
-
     mine, samples = stages_of(rank, case), case.problem.samples
     whole = nn.TransformerEncoderLayer(D, 2, batch_first=True)
     # Each rank has its own reason to refuse, so that none waits for the other.
     with Pipeline(case.problem, case.schedule, mine, next_byte_loss, memory="report") as pipeline:
         batch, target = text_of(samples, LENGTH)
         found = [
-            told(lambda: pipeline.step(batch[:, :10], target[:, :10])),
-            told(lambda: pipeline.step(batch[:, 0], target[:, 0])),
+            refusal(lambda: pipeline.step(batch[:, :10], target[:, :10])),
+            refusal(lambda: pipeline.step(batch[:, 0], target[:, 0])),
         ]
-    found.append(told(lambda: Pipeline(case.problem, case.schedule, {rank: whole}, next_byte_loss, memory="report")))
+    found.append(refusal(lambda: Pipeline(case.problem, case.schedule, {rank: whole}, next_byte_loss, memory="report")))
     return found
 
 
