@@ -17,9 +17,7 @@ from adaptpipe.solver import InputError, Problem, Timeline, simulate, solve
 from adaptpipe.solver.heuristics import LITERATURE
 
 from .instances import HERE, load
-from .solve import machine
-
-RESULTS = Path(__file__).parent / "results"
+from .solve import RESULTS, machine
 
 
 @dataclass(frozen=True, slots=True)

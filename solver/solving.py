@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +14,7 @@ from .core.schedule import Schedule
 from .evaluate.noise import Noise
 from .evaluate.simulate import simulate
 from .methods import find_method
-from .portfolio.request import Progress, Request
+from .portfolio.request import Progress, Request, require_effort
 from .portfolio.running import run
 from .robust import hardened
 
@@ -47,9 +46,9 @@ def solve(
     """Find a schedule, and say how good it is proven to be.
 
     `auto` first asks whether there is a schedule at all and how good one can be. Then it tries every heuristic that
-    exists for the problem and keeps the limits, and the greedy grid; anneals the best of them; gives the rest of the
-    time to CP-SAT, where the problem has few enough ops. It stops as soon as a schedule meets the bound. `cpsat` does
-    the same whatever the size; `anneal` leaves CP-SAT out. With several micro-batch sizes allowed, near-uniform
+    flushes, exists for the problem and keeps the limits, and the greedy grid; anneals the best of them; gives the rest
+    of the time to CP-SAT, where the problem has few enough ops. It stops as soon as a schedule meets the bound. `cpsat`
+    does the same whatever the size; `anneal` leaves CP-SAT out. With several micro-batch sizes allowed, near-uniform
     divisions of the batch are tried, that into fewest micro-batches, and, for small batches, uneven ones; OPTIMAL may
     then be proven for the sizes chosen only, as `proven_for` says.
 
@@ -118,10 +117,7 @@ def solve(
     chosen.require(problem)
     if objective not in ("makespan", "span"):
         raise InputError(f"objective: {objective!r} is neither makespan nor span")
-    if not (time_limit > 0 and math.isfinite(time_limit)):
-        raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
-    if workers < 1:
-        raise InputError(f"workers: {workers} is below 1")
+    require_effort(time_limit, workers)
     if iterations is not None and iterations < 1:
         raise InputError(f"iterations: {iterations} is below 1")
     if sizes is not None:

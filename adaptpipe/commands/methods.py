@@ -25,8 +25,9 @@ def methods(
 ) -> None:
     """List every method: its placement, legal shapes, formulas and source.
 
-    p ranks, v stages per rank, m micro-batches; F, I, W and B = I + W are times of one stage. Bubble and activations
-    are those of the fullest rank, of equal stages and free messages.
+    p ranks, v stages per rank in w waves, m micro-batches in k slices each; F, I, W and B = I + W are times of one
+    stage, c of a message. Equal stages and, where c is not named, free messages; the bubble is idle time of the busiest
+    rank, activations are those of the fullest one.
     """
     from adaptpipe.solver.methods import METHODS, find_method
 

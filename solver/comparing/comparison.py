@@ -12,7 +12,7 @@ from ..core.method import Method
 from ..core.problem import Problem
 from ..core.result import Objective, Result
 from ..methods import METHODS, find_method
-from ..portfolio.request import Progress
+from ..portfolio.request import Progress, require_effort
 from ..solving import solve
 from .front import frontier
 from .level import Level
@@ -137,6 +137,7 @@ def compare(
     [('1F1B', 18), ('Interleaved1F1B v=2', 15), ('ZB-H1', 14)]
     """
     chosen = _chosen(methods)
+    require_effort(time_limit, workers)
     searches = [method for method in chosen if method.build is None]
     fixed: dict[str, list[Row]] = {}
     stopped = False

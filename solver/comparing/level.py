@@ -10,6 +10,7 @@ from ..bounds import infeasible, lower_bound
 from ..core.granularity import ALL, Granularity
 from ..core.problem import Problem
 from ..core.result import Objective, Result
+from ..evaluate.limits import in_unit
 from ..evaluate.simulate import simulate
 from ..evaluate.timeline import Timeline
 from ..methods import find_method
@@ -189,9 +190,7 @@ def fits(timeline: Timeline, limits: Limits) -> bool:
 
 def _text(problem: Problem) -> str:
     """The limits for people."""
-    from ..evaluate.limits import in_unit
-
     known = [limit for limit in problem.memory.limit if limit is not None]
-    if len(known) < problem.ranks:
+    if not known:
         return "no limit"
-    return ("" if len(set(known)) == 1 else "from ") + in_unit(min(known), problem.memory.unit)
+    return ("" if len(set(problem.memory.limit)) == 1 else "from ") + in_unit(min(known), problem.memory.unit)

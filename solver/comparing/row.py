@@ -53,6 +53,14 @@ class Row:
         return "" if self.timeline is None else where_text(self.timeline.problem)
 
     @property
+    def stages_per_rank(self) -> int | None:
+        """The most stages of one direction that a rank holds."""
+        if self.timeline is None:
+            return None
+        placement = self.timeline.schedule.placement
+        return max(len(held) for held in placement.held) // placement.directions
+
+    @property
     def value(self) -> int | None:
         """Objective value, in ticks."""
         return None if self.timeline is None else self.timeline.value(self.result.objective)
@@ -97,13 +105,12 @@ class Row:
             return row | dict.fromkeys(
                 ("placement", "stages_per_rank", "slices", "parameter_copies", "weight_versions")
             )
-        placement = timeline.schedule.placement
         return (
             row
             | timeline.row()
             | {
-                "placement": placement.name,
-                "stages_per_rank": max(len(held) for held in placement.held) // placement.directions,
+                "placement": timeline.schedule.placement.name,
+                "stages_per_rank": self.stages_per_rank,
                 "slices": timeline.schedule.slices,
                 "parameter_copies": self.copies,
                 "weight_versions": self.versions,

@@ -166,7 +166,7 @@ class Instance:
         self.alike = np.unique(np.concatenate(columns, axis=1), axis=0, return_inverse=True)[1].reshape(-1)[self.alike]
 
     def message(self, stage: int, microbatch: int) -> int:
-        """Bytes of the message that leaves a stage; only where a problem has links with a bandwidth."""
+        """Bytes of the message that leaves a stage; only where a problem says how large they are."""
         slices = self.problem.slice_count
         return sliced_price(
             self.problem.links.message[stage], self.sizes[microbatch], self.problem.tokens, microbatch % slices

@@ -13,7 +13,6 @@ from ..core.ops import Op
 from ..core.problem import Problem
 from ..core.result import Objective
 from ..core.schedule import Array, Schedule
-from ..core.slices import sliced_price
 from ..core.stream import weight_copies
 
 if TYPE_CHECKING:
@@ -107,16 +106,13 @@ class Timeline:
     @cached_property
     def message_bytes(self) -> int | None:
         """Bytes of all these messages; None where the problem does not say how large they are."""
-        sizes, message = self.schedule.sizes, self.problem.links.message
-        if not message:
+        if not self.problem.links.message:
             return None
-        placement = self.schedule.placement
-        slices, tokens = self.schedule.slices, self.problem.tokens
+        placement, count = self.schedule.placement, self.schedule.microbatches
+        instance = self.problem.instance(self.schedule.sizes)
         leaving = [[s for s, (a, b) in enumerate(pairwise(row)) if a != b] for row in placement.stages]
         return 2 * sum(
-            sliced_price(message[stage], size, tokens, j % slices)
-            for j, size in enumerate(sizes)
-            for stage in leaving[placement.direction_of(j, len(sizes))]
+            instance.message(stage, j) for j in range(count) for stage in leaving[placement.direction_of(j, count)]
         )
 
     @cached_property

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from ..core.errors import InputError
 from ..core.granularity import Granularity
 from ..core.method import Method
 from ..core.problem import Problem
@@ -14,6 +16,20 @@ from ..core.result import Objective
 from ..core.schedule import Schedule
 
 Sizes = tuple[int, ...]
+
+
+def require_effort(time_limit: float, workers: int) -> None:
+    """Refuse a time in which, or a number of workers with which, nothing can be searched.
+
+    Raises
+    ------
+    InputError
+        With the value.
+    """
+    if not (time_limit > 0 and math.isfinite(time_limit)):
+        raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
+    if workers < 1:
+        raise InputError(f"workers: {workers} is below 1")
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def export_csv(problem: Problem, schedule: Schedule, path: str | Path, *, messag
         When the schedule is for another shape, or a file cannot be written.
     NoAnswerError
         When the schedule is not valid, or has what PyTorch cannot run: stages with two replicas, weight gradients in
-        ranges of units, micro-batches of unequal sizes, updates without a flush.
+        ranges of units, micro-batches of unequal sizes or in slices, updates without a flush.
     """
     found = check(problem, schedule)
     if found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from adaptpipe.commands.common import sizes_text
+from ..common import sizes_text
 
 if TYPE_CHECKING:
     from adaptpipe.solver import Comparison
@@ -44,7 +44,7 @@ def _row_cells(comparison: Comparison, row: Row) -> list[str]:
         str(row.versions),
         f"{timeline.messages:,}",
         "–" if timeline.message_bytes is None else _bytes(timeline.message_bytes, comparison),
-        str(row.data()["stages_per_rank"]),
+        str(row.stages_per_rank),
         sizes_text(timeline.schedule.sizes, 1),
         f"{timeline.schedule.fused_share:.0%}",
         f"{timeline.schedule.cut_share:.0%}",

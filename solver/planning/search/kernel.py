@@ -17,7 +17,7 @@ from .table import Table
 
 # Compiled with chance.py 55b96f21
 # Compiled with kernel.py c162278c
-# Compiled with instance.py 278707d9
+# Compiled with instance.py 666e9e52
 # Compiled with moves.py 40e75598
 # Compiled with point.py 69b8b633
 # Compiled with table.py a6f7c70b

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from threading import Event
 
-from ...core.errors import InputError, NoAnswerError
+from ...core.errors import NoAnswerError
 from ...evaluate.check import check
 from ...greedy.kernel import FAR
+from ...portfolio.request import require_effort
 from ...solving import solve
 from ..bounds.bound import division_bound
 from ..plan import Plan
@@ -120,10 +120,7 @@ def search(
     KeyboardInterrupt
         On Ctrl-C before there was any.
     """
-    if not (time_limit > 0 and math.isfinite(time_limit)):
-        raise InputError(f"time limit: {time_limit} is not a positive number of seconds")
-    if workers < 1:
-        raise InputError(f"workers: {workers} is below 1")
+    require_effort(time_limit, workers)
     warm_up()
     return _Run(Kept(workload, time_limit, on_progress), workers, seed, families).run(start)
 

@@ -217,6 +217,10 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare(model(), [])
     with pytest.raises(InputError, match="method: 'best' is none of auto"):
         compare(model(), ["best"])
+    with pytest.raises(InputError, match="time limit: 0 is not a positive number of seconds"):
+        compare(model(), ["1f1b"], time_limit=0)
+    with pytest.raises(InputError, match="workers: 0 is below 1"):
+        compare(model(), ["auto"], workers=0)
 
 
 def test_other_searches_share_the_time_on_the_problems_own_placement() -> None:

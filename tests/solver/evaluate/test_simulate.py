@@ -78,9 +78,8 @@ def oracle_ends(problem: Problem, schedule: Schedule) -> dict[Op, int]:
 def oracle_peaks(problem: Problem, schedule: Schedule) -> list[int]:
     peaks = []
     for rank, row in enumerate(schedule.ops):
-        held = peak = (
-            sum(problem.memory.static[s] for _, s in problem.placement.held[rank]) + problem.memory.reserve[rank]
-        )
+        stages = {s for _, s in problem.placement.held[rank]}  # one that both directions have here is one module
+        held = peak = sum(problem.memory.static[s] for s in stages) + problem.memory.reserve[rank]
         left: dict[tuple[int, int], int] = {}
         for op in row:
             size, key = schedule.sizes[op.microbatch], (op.stage, op.microbatch)

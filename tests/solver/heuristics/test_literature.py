@@ -13,7 +13,6 @@ from adaptpipe.solver.core.errors import InputError
 from adaptpipe.solver.core.method import Method
 from adaptpipe.solver.core.problem import Problem
 from adaptpipe.solver.evaluate.check import check
-from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.heuristics import LITERATURE
 
 METHODS = pytest.mark.parametrize("method", LITERATURE, ids=lambda method: method.name)
@@ -55,7 +54,6 @@ def test_each_is_valid_or_names_its_rule(method: Method, data: st.DataObject) ->
         refusal = str(error)
     else:
         assert check(problem, schedule) == ()
-        assert simulate(problem, schedule).makespan >= max(simulate(problem, schedule).work)
         return
     assert not method.shapes.startswith("every p"), f"{problem}: {refusal}"
     assert re.search(rf"{re.escape(method.name)} needs .+, and .+; nearest: \S", refusal), refusal
