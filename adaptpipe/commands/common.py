@@ -164,7 +164,10 @@ def emit(data: object) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", flush_left: bool = False) -> None:
-    """Print a table on stdout: the first column flush left, the others, which are numbers, flush right; or all left."""
+    """Print a table on stdout: the first column flush left, the others, which are numbers, flush right; or all left.
+
+    On a screen that is too narrow the names of columns are broken, and cells only where that is not enough.
+    """
     import rich.box
     from rich.console import Console
     from rich.measure import Measurement
@@ -178,11 +181,34 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", f
         )
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
-    console = Console()
+    console, wide = Console(), Console(width=10_000)
+    whole = Measurement.get(wide, wide.options, grid).maximum
     if not console.is_terminal:  # no screen to fit into: as wide as the text is
-        wide = Console(width=10_000)
-        console = Console(width=Measurement.get(wide, wide.options, grid).maximum)
+        console = Console(width=whole)
+    elif not flush_left and table_width(head, rows) <= console.width < whole:
+        for column, width in zip(grid.columns, column_widths(head, rows), strict=True):
+            column.width = width
     console.print(grid)
+
+
+def table_width(head: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Characters of the narrowest table with whole cells."""
+    return sum(column_widths(head, rows)) + 3 * len(head)
+
+
+def column_widths(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """Characters that each column of a table needs at least: cells are whole, names are broken between words.
+
+    Examples
+    --------
+    >>> column_widths(["method", "bubble of makespan"], [["1F1B", "27.3 %"]])
+    [6, 8]
+    """
+    from rich.cells import cell_len
+
+    return [
+        max(map(cell_len, [*name.split(), *(row[index] for row in rows)]), default=0) for index, name in enumerate(head)
+    ]
 
 
 @contextmanager
@@ -297,16 +323,16 @@ def sizes_text(sizes: Sequence[int], most: int = MOST_RUNS) -> str:
 def peaks(problem: Problem, values: Sequence[int | None]) -> str:
     """Bytes of each rank as text, once where all are equal, in the problem's memory unit."""
     from adaptpipe.solver.core.problem import BYTES
-    from adaptpipe.solver.evaluate.limits import readable_unit
+    from adaptpipe.solver.evaluate.limits import amount, readable_unit
 
     unit = readable_unit(max((value for value in values if value is not None), default=0), problem.memory.unit)
-    texts = ["none" if value is None else f"{value / BYTES[unit]:,.6g}" for value in values]
+    texts = ["none" if value is None else amount(value / BYTES[unit]) for value in values]
     same = len(set(texts)) == 1
     if same:
         return texts[0] if texts[0] == "none" else f"{texts[0]} {unit} on every rank"
     if len(texts) > 16:
         known = [value for value in values if value is not None]
-        return f"{min(known) / BYTES[unit]:,.6g} to {max(known) / BYTES[unit]:,.6g} {unit} by rank"
+        return f"{amount(min(known) / BYTES[unit])} to {amount(max(known) / BYTES[unit])} {unit} by rank"
     return f"{', '.join(texts)} {unit} by rank"
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -137,12 +141,25 @@ def compare(
 def _print(found: Comparison) -> None:
     from .comparing.cells import FRONT_COLUMNS, front_cells, main_table, reasons, title
 
-    table(*main_table(found), title=title(found))
+    _fitted(*main_table(found), title=title(found))
     for line in [*found.notes, *reasons(found)]:
         print(line)
     if len(found.levels) > 1:
         cells = [front_cells(found, level) for level in found.levels]
-        table(FRONT_COLUMNS, cells, title="the solver at the memory of the heuristics")
+        _fitted(FRONT_COLUMNS, cells, title="the solver at the memory of the heuristics")
+
+
+def _fitted(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    """Print a table; on a screen that is too narrow for it, without what matters least, and say so."""
+    from .comparing.cells import fitting
+
+    if not sys.stdout.isatty():
+        table(head, rows, title=title)
+        return
+    kept, cells, out = fitting(head, rows, shutil.get_terminal_size().columns)
+    table(kept, cells, title=title)
+    if out:
+        print(f"no room on this screen for: {', '.join(out)}; --json and -o DIR have them")
 
 
 def _make(folder: Path) -> None:
@@ -150,3 +167,8 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written to: {error.strerror}") from None

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.errors import InputError
 from ..core.ops import Kind
 from ..core.problem import BYTES
-from .limits import readable_unit
+from .limits import amount, readable_unit
 from .timeline import Timeline
 
 if TYPE_CHECKING:
@@ -174,11 +174,11 @@ def _memory(axes: Axes, timeline: Timeline) -> None:
         axes.step(x, held, where="post", color=GREY, linewidth=0.8)
         limit = problem.memory.limit[rank]
         over = limit is not None and peaks[rank] > limit
-        text = f"{peaks[rank] / BYTES[unit]:,.6g}"
+        text = amount(peaks[rank] / BYTES[unit])
         if limit is not None:
             if limit <= top:
                 axes.axhline(floor - STRIP * limit / top, color=LIMIT, linewidth=0.8, linestyle=(0, (4, 2)))
-            text += f" / {limit / BYTES[unit]:,.6g}"
+            text += f" / {amount(limit / BYTES[unit])}"
         axes.annotate(
             f"{text} {unit}",
             (1, floor - STRIP / 2),

@@ -51,7 +51,18 @@ def in_unit(count: int, unit: str) -> str:
     ('3 MiB', '3 MiB', '100 B')
     """
     unit = readable_unit(count, unit)
-    return f"{count / BYTES[unit]:.6g} {unit}"
+    return f"{amount(count / BYTES[unit])} {unit}"
+
+
+def amount(value: float, digits: int = 6) -> str:
+    """A number as text with so many digits, or all those before the point: never with an exponent.
+
+    Examples
+    --------
+    >>> amount(1234567.8), amount(115000.0, 4), amount(1.23456, 4)
+    ('1,234,568', '115,000', '1.235')
+    """
+    return f"{value:,.0f}" if value >= 10 ** (digits - 1) else f"{value:,.{digits}g}"
 
 
 def readable_unit(count: int, unit: str) -> str:

@@ -216,7 +216,7 @@ def _placement(spec: PipelineSpec) -> Placement:
 
 def _layers(spec: PipelineSpec, stages: int) -> tuple[int, ...]:
     """Layers of each stage; none where no stage has several."""
-    row = _integers("pipeline.layers_per_stage", spec.layers_per_stage or 1, stages)
+    row = _integers("pipeline.layers_per_stage", 1 if spec.layers_per_stage is None else spec.layers_per_stage, stages)
     return row if max(row) > 1 else ()
 
 

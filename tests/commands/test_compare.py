@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptpipe.commands.common import table_width
+from adaptpipe.commands.comparing.cells import fitting, main_table
 from adaptpipe.commands.comparing.chart import draw
 from adaptpipe.commands.comparing.files import markdown
 from adaptpipe.solver import Granularity, Problem, Schedule, check, compare
@@ -150,3 +153,40 @@ def test_nothing_to_compare(tmp_path: Path) -> None:
     result = call("compare", problem, "--methods", "GPipe", "-o", tmp_path / "file")
     assert result.exit_code == 2
     assert "cannot be made" in result.stderr
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("adaptpipe.commands.compare.TemporaryFile", refused)
+    result = call("compare", write_problem(tmp_path), "-o", tmp_path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{tmp_path}: cannot be written to: Permission denied" in result.stderr
+    assert "auto" not in result.stderr
+    result = call("compare", write_problem(tmp_path), "-o", tmp_path / "problem.json")
+    assert "problem.json: cannot be made: File exists" in result.stderr
+
+
+def test_a_narrow_screen_has_whole_cells_and_is_told_what_is_missing() -> None:
+    """The table of one row for each method keeps its names and makespans at 80 columns."""
+    found = compare(Problem.from_dict(PROBLEM | {"pipeline": {"ranks": 2, "layers_per_stage": 4}}), ["1f1b", "zbv"])
+    head, rows = main_table(found)
+    for width in (60, 80, 120, 400):
+        kept, cells, out = fitting(head, rows, width)
+        assert table_width(kept, cells) <= width
+        assert sorted([*kept, *out]) == sorted(head)
+        assert {"method", "makespan", "peak memory"} <= {*kept}
+        assert all(len(row) == len(kept) for row in cells)
+    assert not out
+
+
+def test_large_numbers_of_bytes_have_no_exponent(tmp_path: Path) -> None:
+    memory: dict[str, object] = {"activation": 60_000}
+    result = call("compare", write_problem(tmp_path, memory=memory), "--methods", "gpipe")
+    assert "120,000 B" in result.stdout
+    memory = {"unit": "KB", "activation": 60_000_000}
+    result = call("solve", write_problem(tmp_path, memory=memory), "--method", "gpipe")
+    assert "120,000,000 KB on every rank" in result.stdout

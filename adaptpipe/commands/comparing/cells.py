@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..common import sizes_text
+from ..common import sizes_text, table_width
 
 if TYPE_CHECKING:
     from adaptpipe.solver import Comparison
@@ -19,6 +20,41 @@ FRONT_COLUMNS = (
     "memory limit", "peak memory", "placement", "makespan", "bubble of makespan", "bubble of span", "gap", "found by",
     "time",
 )  # fmt: skip
+
+
+SPARE = (
+    "time", "cut", "fused", "stages per rank", "sizes", "message bytes", "messages", "status", "weight versions",
+    "steady state", "found by", "gap over placements", "parameter copies", "placement", "gap", "bubble of span",
+    "bubble of makespan",
+)  # fmt: skip
+"""Columns that a narrow screen can do without, the first ones first."""
+
+
+def fitting(
+    head: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """A table without the columns for which a screen has no room, and the names of those.
+
+    Parameters
+    ----------
+    head, rows
+        The table.
+    width
+        Characters of the screen.
+
+    Examples
+    --------
+    >>> fitting(["method", "makespan", "cut", "time"], [["1F1B", "130 us", "0%", "0.10 s"]], 30)
+    (['method', 'makespan', 'cut'], [['1F1B', '130 us', '0%']], ['time'])
+    """
+    kept, out = list(range(len(head))), []
+    for name in SPARE:
+        if table_width([head[i] for i in kept], [[row[i] for i in kept] for row in rows]) <= width:
+            break
+        if name in head:
+            kept.remove(head.index(name))
+            out.append(name)
+    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows], out
 
 
 def main_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -117,6 +153,7 @@ def memory_unit(comparison: Comparison) -> str:
 
 def _bytes(count: int, comparison: Comparison) -> str:
     from adaptpipe.solver.core.problem import BYTES
+    from adaptpipe.solver.evaluate.limits import amount
 
     unit = memory_unit(comparison)
-    return f"{count / BYTES[unit]:,.4g} {unit}"
+    return f"{amount(count / BYTES[unit], 4)} {unit}"

@@ -162,6 +162,7 @@ def test_layers_in_files() -> None:
     assert problem.layers == ()
     for wrong, message in (
         ([4], "pipeline.layers_per_stage: 1 values, 2 are needed"),
+        ([], "pipeline.layers_per_stage: 0 values, 2 are needed"),
         (0, "pipeline.layers_per_stage: expected .* >= 1"),
     ):
         data["pipeline"]["layers_per_stage"] = wrong

@@ -91,6 +91,8 @@ def test_in_words() -> None:
     assert text.startswith("stale weights, 3 updates late at most (an update after each micro-batch, ")
     assert text.endswith("in the steady state a micro-batch takes 18 us, bubble 16.67%")
     assert stale(simulate(at, one_f_one_b(at))) == ""
+    text = stale(simulate(at, replace(one_f_one_b(at), updates="newest")))
+    assert text.startswith("stale weights, 0.375 updates late in the mean of the stalest stage (one update a batch ")
     at = problem(4, 8)
     assert stale(simulate(at, asynchronous(one_f_one_b(at)))).endswith("further copies of weights are not counted")
 
