@@ -6,8 +6,6 @@ The functions ignore memory limits: `check` tells whether a schedule keeps them.
 from ..core.method import Method
 from .asynchronous import PIPEDREAM, PIPEDREAM_2BW, PIPEMARE, pipedream, pipedream_2bw, pipemare
 from .bidirectional import CHIMERA, DUALPIPE, DUALPIPE_V, chimera, dualpipe, dualpipe_v
-from .controllable_memory import V_HALF, V_MIN, V_ZB, v_half, v_min, v_zb
-from .costed_zb_v import ZB_V_COSTED, costed_zb_v
 from .gpipe import GPIPE, LOOPED_BFS, gpipe, looped_bfs
 from .interleaved import INTERLEAVED, INTERLEAVED_WIDE, interleaved, interleaved_wide
 from .one_f_one_b import (
@@ -21,8 +19,26 @@ from .one_f_one_b import (
 from .out_of_order import OOO_BACKPROP, ooo_backprop
 from .sliced import SEQ_INTERLEAVED, SEQ_ONE_F_ONE_B, SVPP, seq_interleaved, seq_one_f_one_b, svpp
 from .waves import HANAYO, HANAYO_W, hanayo, hanayo_w
-from .zb_automatic import ZB_1P, ZB_2P, zb_1p, zb_2p
-from .zero_bubble import ZB_H1, ZB_H2, ZB_V, zb_h1, zb_h2, zb_v
+from .zero_bubble import (
+    V_HALF,
+    V_MIN,
+    V_ZB,
+    ZB_1P,
+    ZB_2P,
+    ZB_H1,
+    ZB_H2,
+    ZB_V,
+    ZB_V_COSTED,
+    costed_zb_v,
+    v_half,
+    v_min,
+    v_zb,
+    zb_1p,
+    zb_2p,
+    zb_h1,
+    zb_h2,
+    zb_v,
+)
 
 LITERATURE: tuple[Method, ...] = (
     GPIPE,

@@ -6,12 +6,12 @@ from collections import deque
 
 import numpy as np
 
-from ..core.instance import Instance
-from ..core.method import Method
-from ..core.ops import Kind, Op
-from ..core.problem import Problem
-from ..core.schedule import Schedule
-from .rows import Row, assemble, require_family
+from ...core.instance import Instance
+from ...core.method import Method
+from ...core.ops import Kind, Op
+from ...core.problem import Problem
+from ...core.schedule import Schedule
+from ..rows import Row, assemble, require_family
 
 
 def costed_zb_v(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:

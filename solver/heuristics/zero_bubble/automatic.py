@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
-from ..core.instance import Instance
-from ..core.method import Method
-from ..core.ops import Kind, Op
-from ..core.problem import Problem
-from ..core.schedule import Schedule
-from .rows import Row, assemble, require_family
+from ...core.instance import Instance
+from ...core.method import Method
+from ...core.ops import Kind, Op
+from ...core.problem import Problem
+from ...core.schedule import Schedule
+from ..rows import Row, assemble, require_family
 
 
 def zb_1p(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..core.method import Method
-from ..core.ops import Op
-from ..core.problem import Problem
-from ..core.schedule import Schedule
+from ...core.method import Method
+from ...core.ops import Op
+from ...core.problem import Problem
+from ...core.schedule import Schedule
+from ..rows import Row, assemble, require_family
 from .building_block import Block, repeated
-from .rows import Row, assemble, require_family
 
 
 def v_min(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:

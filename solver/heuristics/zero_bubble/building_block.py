@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 
-from ..core.ops import Kind
+from ...core.ops import Kind
 
 INTERVAL = 6
 """Slots from one micro-batch to the next: F, I and W of both stages of a rank take one each."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ..core.method import Method
-from ..core.ops import Kind, Op
-from ..core.problem import Problem
-from ..core.schedule import Schedule
-from .rows import Row, assemble, require_family
+from ...core.method import Method
+from ...core.ops import Kind, Op
+from ...core.problem import Problem
+from ...core.schedule import Schedule
+from ..rows import Row, assemble, require_family
 
 
 def zb_h1(problem: Problem, sizes: tuple[int, ...] | None = None) -> Schedule:
