@@ -52,8 +52,9 @@ def frontier(
     The levels are the problem's own limits, and, with an equal limit on every rank, the memory of each row that no
     other row of its placement beats in both memory and value; at most about `MOST_LEVELS`. They are searched by
     ascending memory, so what is found with less is known where there is more; the problem's own limits come last, with
-    all the time that is left. At each level the greedy has a look at every placement, and those with the best schedules
-    are searched, each from its best one: no answer is worse than a row that fits, whatever the row's placement.
+    all the time that is left. At each level the greedy has a look at every placement that may be better, while there
+    is time for it, and those with the best schedules are searched, each from its best one: no answer is worse than a
+    row that fits, whatever the row's placement.
 
     Parameters
     ----------

@@ -64,7 +64,7 @@ def _granularity(problem: Problem, rows: Sequence[Row]) -> Iterator[str]:
     yield _say(
         sliced,
         "micro-batches cut into slices, other work for a device than whole ones: smaller kernels, and attention that "
-        "grows along the sequence" + ("; equal slices are assumed, batch.slices says otherwise" if assumed else ""),
+        "grows along the sequence" + ("; equal slices are assumed, unless batch.slices says which" if assumed else ""),
     )
     sizes = {row.timeline.schedule.sizes[:: row.timeline.schedule.slices] for row in rows if row.timeline is not None}
     if len(sizes) > 1:

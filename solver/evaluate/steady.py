@@ -176,8 +176,9 @@ def stale(timeline: Timeline) -> str:
     uncounted = any(copies[s] > 1 and not (weights and weights[s]) for s in range(len(copies)))
     late = float(max(staleness(schedule)))
     how = "in the mean of the stalest stage" if schedule.updates == "newest" else "at most"
+    updates = "update" if late == 1 else "updates"
     return (
-        f"stale weights, {late:.3g} updates late {how} ({MEANING[schedule.updates]}); makespan and span are of one "
+        f"stale weights, {late:.3g} {updates} late {how} ({MEANING[schedule.updates]}); makespan and span are of one "
         f"batch by itself, in the steady state a micro-batch takes {float(found.microbatch):,.6g} "
         f"{timeline.problem.unit}, bubble {found.bubble:.2%}"
     ) + ("; memory.weights is 0, so further copies of weights are not counted" if uncounted else "")

@@ -91,6 +91,8 @@ def test_in_words() -> None:
     assert text.startswith("stale weights, 3 updates late at most (an update after each micro-batch, ")
     assert text.endswith("in the steady state a micro-batch takes 18 us, bubble 16.67%")
     assert stale(simulate(at, one_f_one_b(at))) == ""
+    doubled = replace(one_f_one_b(at), updates="double")
+    assert stale(simulate(at, doubled)).startswith("stale weights, 1 update late at most (one update a batch ")
     text = stale(simulate(at, replace(one_f_one_b(at), updates="newest")))
     assert text.startswith("stale weights, 0.375 updates late in the mean of the stalest stage (one update a batch ")
     at = problem(4, 8)
