@@ -163,11 +163,8 @@ def emit(data: object) -> None:
     print(msgspec.json.encode(data).decode(), flush=True)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", flush_left: bool = False) -> None:
-    """Print a table on stdout: the first column flush left, the others, which are numbers, flush right; or all left.
-
-    On a screen that is too narrow the names of columns are broken, and cells only where that is not enough.
-    """
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """Print a table on stdout: the first column flush left, the others, which are numbers, flush right."""
     import rich.box
     from rich.console import Console
     from rich.measure import Measurement
@@ -176,39 +173,14 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", f
 
     grid = Table(box=rich.box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
     for index, name in enumerate(head):
-        grid.add_column(
-            Text(name), justify="left" if index == 0 or flush_left else "right", no_wrap=not sys.stdout.isatty()
-        )
+        grid.add_column(Text(name), justify="left" if index == 0 else "right", no_wrap=not sys.stdout.isatty())
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
-    console, wide = Console(), Console(width=10_000)
-    whole = Measurement.get(wide, wide.options, grid).maximum
+    console = Console()
     if not console.is_terminal:  # no screen to fit into: as wide as the text is
-        console = Console(width=whole)
-    elif not flush_left and table_width(head, rows) <= console.width < whole:
-        for column, width in zip(grid.columns, column_widths(head, rows), strict=True):
-            column.width = width
+        wide = Console(width=10_000)
+        console = Console(width=Measurement.get(wide, wide.options, grid).maximum)
     console.print(grid)
-
-
-def table_width(head: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Characters of the narrowest table with whole cells."""
-    return sum(column_widths(head, rows)) + 3 * len(head)
-
-
-def column_widths(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Characters that each column of a table needs at least: cells are whole, names are broken between words.
-
-    Examples
-    --------
-    >>> column_widths(["method", "bubble of makespan"], [["1F1B", "27.3 %"]])
-    [6, 8]
-    """
-    from rich.cells import cell_len
-
-    return [
-        max(map(cell_len, [*name.split(), *(row[index] for row in rows)]), default=0) for index, name in enumerate(head)
-    ]
 
 
 @contextmanager

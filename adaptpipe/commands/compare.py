@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
@@ -139,27 +136,13 @@ def compare(
 
 
 def _print(found: Comparison) -> None:
-    from .comparing.cells import FRONT_COLUMNS, front_cells, main_table, reasons, title
+    from .comparing.cells import reasons, short_front, short_table, title
 
-    _fitted(*main_table(found), title=title(found))
+    table(*short_table(found), title=title(found))
     for line in [*found.notes, *reasons(found)]:
         print(line)
     if len(found.levels) > 1:
-        cells = [front_cells(found, level) for level in found.levels]
-        _fitted(FRONT_COLUMNS, cells, title="the solver at the memory of the heuristics")
-
-
-def _fitted(head: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    """Print a table; on a screen that is too narrow for it, without what matters least, and say so."""
-    from .comparing.cells import fitting
-
-    if not sys.stdout.isatty():
-        table(head, rows, title=title)
-        return
-    kept, cells, out = fitting(head, rows, shutil.get_terminal_size().columns)
-    table(kept, cells, title=title)
-    if out:
-        print(f"no room on this screen for: {', '.join(out)}; --json and -o DIR have them")
+        table(*short_front(found), title="the solver at the memory of the heuristics")
 
 
 def _make(folder: Path) -> None:

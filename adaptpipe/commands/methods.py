@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .common import emit, json_option, pairs, table
+from .common import emit, json_option, pairs
 
 if TYPE_CHECKING:
     from adaptpipe.solver.core.method import Method
-
-COLUMNS = ("method", "placement", "legal shapes", "bubble", "activations", "source")
 
 
 def methods(
@@ -35,10 +33,18 @@ def methods(
     if json:
         emit([_data(method) for method in chosen])
     elif name is None:
-        rows = [[m.name, m.placement, m.shapes, m.bubble, m.memory, m.source] for m in chosen]
-        table(COLUMNS, rows, flush_left=True)
+        print("\n\n".join(_entry(method) for method in chosen))
     else:
         _print(chosen[0])
+
+
+def _entry(method: Method) -> str:
+    """A method in a few lines: a table of formulas would not fit on any screen."""
+    aliases = f" ({', '.join(method.aliases)})" if method.aliases else ""
+    lines = [f"{method.name}{aliases}: {method.description}", f"placement {method.placement}; {method.shapes}"]
+    if method.bubble:
+        lines += [f"bubble {method.bubble}", f"activations {method.memory}"]
+    return "\n    ".join([*lines, method.source])
 
 
 def _data(method: Method) -> dict[str, object]:

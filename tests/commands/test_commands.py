@@ -61,7 +61,7 @@ def test_an_optimum_for_the_sizes_chosen_is_printed_as_one(tmp_path: Path, monke
     assert "; the bound is for these micro-batch sizes" in result.stderr
     result = call("compare", problem, "--methods", "anneal", "--time-limit", 1)
     assert "OPTIMAL for these micro-batch sizes" in result.stdout
-    assert "anneal: micro-batch sizes were searched" in result.stdout
+    assert "; micro-batch sizes were searched" in result.stdout
 
 
 def test_solve_says_why_there_is_none(tmp_path: Path) -> None:

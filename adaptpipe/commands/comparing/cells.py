@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..common import sizes_text, table_width
+from ..common import sizes_text
 
 if TYPE_CHECKING:
     from adaptpipe.solver import Comparison
@@ -20,41 +19,6 @@ FRONT_COLUMNS = (
     "memory limit", "peak memory", "placement", "makespan", "bubble of makespan", "bubble of span", "gap", "found by",
     "time",
 )  # fmt: skip
-
-
-SPARE = (
-    "time", "cut", "fused", "stages per rank", "sizes", "message bytes", "messages", "status", "weight versions",
-    "steady state", "found by", "gap over placements", "parameter copies", "placement", "gap", "bubble of span",
-    "bubble of makespan",
-)  # fmt: skip
-"""Columns that a narrow screen can do without, the first ones first."""
-
-
-def fitting(
-    head: Sequence[str], rows: Sequence[Sequence[str]], width: int
-) -> tuple[list[str], list[list[str]], list[str]]:
-    """A table without the columns for which a screen has no room, and the names of those.
-
-    Parameters
-    ----------
-    head, rows
-        The table.
-    width
-        Characters of the screen.
-
-    Examples
-    --------
-    >>> fitting(["method", "makespan", "cut", "time"], [["1F1B", "130 us", "0%", "0.10 s"]], 30)
-    (['method', 'makespan', 'cut'], [['1F1B', '130 us', '0%']], ['time'])
-    """
-    kept, out = list(range(len(head))), []
-    for name in SPARE:
-        if table_width([head[i] for i in kept], [[row[i] for i in kept] for row in rows]) <= width:
-            break
-        if name in head:
-            kept.remove(head.index(name))
-            out.append(name)
-    return [head[i] for i in kept], [[row[i] for i in kept] for row in rows], out
 
 
 def main_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -89,6 +53,67 @@ def _row_cells(comparison: Comparison, row: Row) -> list[str]:
         "–" if timeline.steady is None else f"{float(timeline.steady.microbatch):,.0f} {timeline.problem.unit} each",
         f"{result.time_s:.2f} s",
     ]
+
+
+def short_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The table for a screen: rows that have a schedule, and the columns that a hundred letters have room for."""
+    unit, memory = comparison.problem.unit, memory_unit(comparison)
+    head = [
+        "method", "placement", f"makespan\n{unit}", "bubble of\nmakespan", "bubble of\nspan", f"memory\n{memory}",
+        "weights", "messages", f"bytes\n{memory}", "gap",
+    ]  # fmt: skip
+    rows = [_short_cells(comparison, row) for row in comparison.rows if row.timeline is not None]
+    kept = [index for index in range(len(head)) if any(row[index] != "–" for row in rows)]
+    return [head[index] for index in kept], [[row[index] for index in kept] for row in rows]
+
+
+def _short_cells(comparison: Comparison, row: Row) -> list[str]:
+    timeline = row.timeline
+    assert timeline is not None
+    more = [(row.copies or 1, "copies"), (row.versions or 1, "versions")]
+    return [
+        row.label,
+        timeline.schedule.placement.name,
+        f"{timeline.makespan:,}",
+        f"{timeline.bubble:.2%}",
+        f"{timeline.span_bubble:.2%}",
+        _number(row.memory, comparison),
+        ", ".join(f"{count} {what}" for count, what in more if count > 1) or "1",
+        f"{timeline.messages:,}",
+        "–" if timeline.message_bytes is None else _number(timeline.message_bytes, comparison),
+        share(row.gap) if row.fits else "over",
+    ]
+
+
+def short_front(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """The solver's front for a screen: the levels of memory at which it finds something else than at the one before."""
+    from adaptpipe.solver.comparing import where_text
+
+    unit, memory = comparison.problem.unit, memory_unit(comparison)
+    head = [
+        f"limit\n{memory}", f"memory\n{memory}", "placement", f"makespan\n{unit}", "bubble of\nmakespan",
+        "bubble of\nspan", "gap", "found by",
+    ]  # fmt: skip
+    rows: list[list[str]] = []
+    for level in comparison.levels:
+        timeline = level.best.timeline
+        if timeline is None:
+            continue
+        known = [limit for limit in level.limits if limit is not None]
+        limit = "none" if not known else _number(min(known), comparison)
+        cells = [
+            limit + (" (own)" if level.own and known else ""),
+            _number(max(timeline.peak_memory), comparison),
+            where_text(timeline.problem),
+            f"{timeline.makespan:,}",
+            f"{timeline.bubble:.2%}",
+            f"{timeline.span_bubble:.2%}",
+            share(level.best.gap),
+            level.best.found_by,
+        ]
+        if level.own or not rows or cells[1:4] != rows[-1][1:4]:
+            rows.append(cells)
+    return head, rows
 
 
 def front_cells(comparison: Comparison, level: Level) -> list[str]:
@@ -128,8 +153,8 @@ def reasons(comparison: Comparison) -> list[str]:
         if row.timeline is None:
             reason = row.result.reason or "no schedule was found"
             missing.setdefault(reason.removeprefix(row.label).lstrip(": "), []).append(row.label)
-        elif row.method.build is None and row.result.reason:
-            lines.append(f"{row.label}: {row.result.reason}")
+        elif row.method.build is None:
+            lines.append("; ".join(text for text in (f"{row.label}: {row.result.standing}", row.result.reason) if text))
     return lines + [f"{', '.join(labels)}: {reason}" for reason, labels in missing.items()]
 
 
@@ -151,9 +176,12 @@ def memory_unit(comparison: Comparison) -> str:
     return readable_unit(max((row.memory for row in comparison.rows), default=0), comparison.problem.memory.unit)
 
 
-def _bytes(count: int, comparison: Comparison) -> str:
+def _number(count: int, comparison: Comparison) -> str:
     from adaptpipe.solver.core.problem import BYTES
     from adaptpipe.solver.evaluate.limits import amount
 
-    unit = memory_unit(comparison)
-    return f"{amount(count / BYTES[unit], 4)} {unit}"
+    return amount(count / BYTES[memory_unit(comparison)], 4)
+
+
+def _bytes(count: int, comparison: Comparison) -> str:
+    return f"{_number(count, comparison)} {memory_unit(comparison)}"
