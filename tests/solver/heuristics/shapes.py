@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from adaptpipe.solver.core.problem import Problem
 
+SHAPES = [(ranks, times * ranks) for ranks in range(2, 9) for times in (1, 2, 4)]
+"""Ranks and micro-batches for which the formulas of every schedule are tested."""
+
 
 def problem(
     ranks: int,

@@ -11,10 +11,9 @@ from adaptpipe.solver import InputError, Noise, Problem, Schedule, check, simula
 from adaptpipe.solver.bounds import lower_bound
 from adaptpipe.solver.core.stream import staleness, weight_copies
 from adaptpipe.solver.heuristics import one_f_one_b, pipedream, pipedream_2bw, pipemare
-from tests.solver.heuristics.shapes import problem
+from tests.solver.heuristics.shapes import SHAPES, problem
 
 BUILDS = (pipedream, pipedream_2bw, pipemare)
-SHAPES = [(p, k * p) for p in range(2, 9) for k in (1, 2, 4)]
 MEMORY: dict[str, object] = {"activation": 100, "static": 16, "weights": 2}
 
 Build = Callable[[Problem], Schedule]

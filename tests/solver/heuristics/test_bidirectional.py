@@ -14,10 +14,9 @@ from adaptpipe.solver.core.schedule import Schedule
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.heuristics import chimera, dualpipe, dualpipe_v
-from tests.solver.heuristics.shapes import problem
+from tests.solver.heuristics.shapes import SHAPES, problem
 
 EVEN = (2, 4, 6, 8)
-SHAPES = [(p, factor * p) for p in range(2, 9) for factor in (1, 2, 4)]
 COSTS = [(6, 5, 4), (3, 1, 2), (4, 1, 1), (2, 3, 1)]
 
 Build = Callable[[Problem], Schedule]

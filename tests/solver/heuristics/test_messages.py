@@ -21,10 +21,9 @@ from adaptpipe.solver.heuristics import (
 )
 from adaptpipe.solver.methods import find_method
 from benchmarks.instances import load
-from tests.solver.heuristics.shapes import problem
+from tests.solver.heuristics.shapes import SHAPES, problem
 
 F, I, W = 6, 5, 4  # noqa: E741 - PyTorch's letter
-SHAPES = [(p, factor * p) for p in range(2, 9) for factor in (1, 2, 4)]
 LAYERS = {"1.5b": 3, "6.2b": 4, "14.6b": 3, "28.3b": 2}
 """Layers of a rank, hence its stages, in Table 5; it is 2 in Table 8."""
 PRINTED = {

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 
 from adaptpipe.solver import InputError, Kind, Problem, Slices, check, simulate, solve
 from adaptpipe.solver.heuristics import one_f_one_b, seq_interleaved, seq_one_f_one_b, svpp
+from tests.solver.heuristics.shapes import SHAPES
 from tests.solver.heuristics.shapes import problem as shape
 from tests.strategies import Data, problem_data
 
-SHAPES = [(p, factor * p) for p in range(2, 9) for factor in (1, 2, 4)]
 COSTS = [(6, 5, 4), (9, 2, 2), (3, 5, 7)]
 
 

@@ -16,10 +16,9 @@ from adaptpipe.solver.core.schedule import Schedule
 from adaptpipe.solver.evaluate.check import check
 from adaptpipe.solver.evaluate.simulate import simulate
 from adaptpipe.solver.heuristics import hanayo, hanayo_w
-from tests.solver.heuristics.shapes import problem
+from tests.solver.heuristics.shapes import SHAPES, problem
 from tests.strategies import Data, problem_data
 
-SHAPES = [(p, factor * p) for p in range(2, 9) for factor in (1, 2, 4)]
 WAVES = (1, 2, 3)
 
 

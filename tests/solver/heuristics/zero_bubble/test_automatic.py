@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from adaptpipe.solver import Problem, check, simulate
 from adaptpipe.solver.heuristics import zb_1p, zb_2p
 from benchmarks.instances import Published, load, published
-from tests.solver.heuristics.shapes import problem
+from tests.solver.heuristics.shapes import SHAPES, problem
 from tests.strategies import Data, problem_data
 
 CELLS = [cell for cell in published() if cell.method in ("ZB-1p", "ZB-2p")]
-FORMULA_SHAPES = [(ranks, times * ranks) for ranks in range(2, 9) for times in (1, 2, 4)]
 
 
 def test_there_are_24_cells() -> None:
@@ -51,7 +50,7 @@ def test_the_order_is_that_of_the_authors_code(numbers: tuple[int, ...], order: 
     assert hashlib.sha256(text.encode()).hexdigest()[:12] == order
 
 
-@pytest.mark.parametrize(("ranks", "microbatches"), FORMULA_SHAPES)
+@pytest.mark.parametrize(("ranks", "microbatches"), SHAPES)
 def test_formulas(ranks: int, microbatches: int) -> None:
     at = problem(ranks, microbatches, costs=(6, 5, 4))
     once = simulate(at, zb_1p(at))

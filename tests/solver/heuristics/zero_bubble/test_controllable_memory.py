@@ -6,7 +6,7 @@ import pytest
 
 from adaptpipe.solver import Problem, check, simulate
 from adaptpipe.solver.heuristics import v_half, v_min, v_zb
-from tests.solver.heuristics.shapes import problem
+from tests.solver.heuristics.shapes import SHAPES, problem
 
 THEIRS = [
     # p, m, F, I, W, message, bubble of V-Half and of V-Min, activations held by V-Half and by V-Min
@@ -19,8 +19,6 @@ THEIRS = [
     (32, 96, 9458, 9748, 7288, 879, 0.1810, 0.3110, 34, 24),
 ]
 """What the authors' code makes (sail-sg/zero-bubble-pipeline-parallelism, tag v0.1.0)."""
-
-SHAPES = [(ranks, times * ranks) for ranks in range(2, 9) for times in (1, 2, 4)]
 
 
 @pytest.mark.parametrize("row", THEIRS, ids=lambda row: "-".join(map(str, row[:3])))
