@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..bounds import lower_bound
 from ..core.errors import InputError
 from ..core.granularity import ALL, Granularity
 from ..core.method import Method
@@ -57,8 +58,15 @@ class Comparison:
         sliced
             Whether of micro-batches that are cut into slices; they are not the same work for a device.
         """
-        rows = [row for row in self.rows if row.fits and row.sliced == sliced]
-        return min((row.bound for row in rows), default=0)
+        rows = [row for row in self.rows if row.sliced == sliced]
+        within = {row.timeline.problem for row in rows if row.fits and row.timeline is not None}
+        bounds = []
+        for row in rows:
+            # Where only rows over the limits are known, what holds without limits holds within them, too.
+            if row.timeline is not None and (row.fits or row.timeline.problem not in within):
+                of_sizes = row.fits and row.result.proven_for == "sizes"
+                bounds.append(lower_bound(row.timeline.problem, self.objective) if of_sizes else row.bound)
+        return min(bounds, default=0)
 
     @property
     def work(self) -> int:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptpipe.solver import Comparison, InputError, Problem, Timeline, check, compare, place, simulate, solve
+from adaptpipe.solver.bounds import lower_bound
 from adaptpipe.solver.comparing import Row, frontier, pareto
 from adaptpipe.solver.comparing.front import MOST_LEVELS
 from adaptpipe.solver.comparing.notes import notes
@@ -77,7 +78,24 @@ def test_no_schedule_at_all_within_the_limit() -> None:
     tight = model(MEMORY | {"static": 200})
     found = compare(tight, ["1f1b"])
     assert [(row.fits, row.memory) for row in found.rows] == [(False, 360 * 10**6)]
-    assert found.bound() == 0
+    assert found.bound() == found.rows[0].bound > 0
+
+
+def test_the_bound_over_placements_counts_those_on_which_only_rows_over_the_limit_are_known() -> None:
+    """Without that it would be the bound of 1F1B's placement, and a search might find less on the loop."""
+    found = compare(model(layers=8), ["1f1b", "interleaved"])
+    rows = by_label(found)
+    over = [row.bound for row in rows.values() if not row.fits]
+    assert over
+    assert found.bound() == min(over) < rows["1F1B"].bound
+
+
+def test_what_is_proven_for_chosen_sizes_is_no_bound_over_placements() -> None:
+    found = compare(model(), ["1f1b"])
+    (row,) = found.rows
+    raised = row.bound + 1
+    of_sizes = replace(row, bound=raised, result=replace(row.result, bound=raised, proven_for="sizes"))
+    assert replace(found, rows=(of_sizes,)).bound() == lower_bound(found.problem) == row.bound
 
 
 @settings(max_examples=25)
