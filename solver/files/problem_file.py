@@ -18,6 +18,7 @@ from .reading import convert, read_struct, write_text
 Natural = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 RankCount = Annotated[int, msgspec.Meta(ge=1, le=4096)]
+LayerCount = Annotated[int, msgspec.Meta(ge=1, le=1024)]  # `compare` tries every number of stages that divides them
 """A pipeline of more ranks than that is a mistyped number; matrices of links grow with its square."""
 StagesPerRank = Annotated[int, msgspec.Meta(ge=1, le=1024)]
 
@@ -40,7 +41,7 @@ class PipelineSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ranks: RankCount
     placement: str | list[int | list[int]] = "linear"
     stages_per_rank: StagesPerRank | None = None
-    layers_per_stage: Positive | list[Positive] | None = None
+    layers_per_stage: LayerCount | list[LayerCount] | None = None
 
 
 class SlicesSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

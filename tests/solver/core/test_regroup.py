@@ -164,6 +164,7 @@ def test_layers_in_files() -> None:
         ([4], "pipeline.layers_per_stage: 1 values, 2 are needed"),
         ([], "pipeline.layers_per_stage: 0 values, 2 are needed"),
         (0, "pipeline.layers_per_stage: expected .* >= 1"),
+        (1025, "pipeline.layers_per_stage: expected .* <= 1024"),
     ):
         data["pipeline"]["layers_per_stage"] = wrong
         with pytest.raises(InputError, match=message):
