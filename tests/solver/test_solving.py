@@ -92,7 +92,7 @@ def test_a_heuristic_beyond_the_limit_names_rank_need_and_limit() -> None:
     result = solve(published(4, 8, 0.5), "gpipe")
     assert result.status is Status.UNKNOWN
     assert result.reason.startswith("GPipe does not keep the memory limit: rank 0, position 2: 0F2 brings")
-    assert result.reason.endswith("it needs 1608 B on rank 0, and the limit is 402 B")
+    assert result.reason.endswith("it needs 1,608 B on rank 0, and the limit is 402 B")
     assert result.standing == "over limit"
     memory = {"unit": "GB", "activation": 4, "limit": 5}
     result = solve(Problem.from_dict(TABLE_5 | {"memory": memory}), "gpipe")

@@ -232,8 +232,8 @@ def test_schedules_that_could_pass_the_limit_are_refused() -> None:
         assert messages[2] == "no error"
         for message in messages[3:]:
             assert re.match(
-                r"NoAnswerError: rank 0.*above the limit of 2480 B.*; messages of rank 0 count \d+ B of it, because "
-                "this order has more of them on their way at once than memory.reserve = 1280 B holds",
+                r"NoAnswerError: rank 0.*above the limit of 2,480 B.*; messages of rank 0 count [\d,]+ B of it, "
+                "because this order has more of them on their way at once than memory.reserve = 1,280 B holds",
                 message,
             )
 

@@ -243,13 +243,13 @@ def test_a_schedule_that_could_be_forced_past_its_limit_is_refused() -> None:
     """The published policy overruns silently: ZB-H2 in the memory of 1F1B reaches 15 activations of 8 on 8 ranks."""
     problem = line(limit=8 * 200, ranks=8, microbatches=16)
     message = (
-        r"rank 0: 0F8 brings the memory to 1800 B, above the limit of 1600 B, even with every earlier weight gradient "
-        r"done; raise memory.limit, or take a schedule that starts fewer micro-batches ahead"
+        r"rank 0: 0F8 brings the memory to 1,800 B, above the limit of 1,600 B, even with every earlier weight "
+        r"gradient done; raise memory.limit, or take a schedule that starts fewer micro-batches ahead"
     )
     with pytest.raises(NoAnswerError, match=message):
         FloatingPlan.of(problem, zb_h2(problem))
     static = replace(problem, memory=replace(problem.memory, static=(9000, *[0] * 7)))
-    with pytest.raises(NoAnswerError, match=r"rank 0: static memory 9000 B is above the limit of 1600 B"):
+    with pytest.raises(NoAnswerError, match=r"rank 0: static memory 9,000 B is above the limit of 1,600 B"):
         FloatingPlan.of(static, zb_h1(static))
 
 
