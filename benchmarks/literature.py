@@ -27,14 +27,14 @@ class Level:
     Parameters
     ----------
     limit
-        Bytes that every rank may hold; None: no limit.
+        Bytes that every rank may hold.
     best, name
         Makespan in ticks of the best hand-made schedule within the limit, and which; None where none fits.
     value, bound
         Makespan of the solver's schedule, and what is proven; None where it found none.
     """
 
-    limit: int | None
+    limit: int
     best: int | None
     name: str
     value: int | None

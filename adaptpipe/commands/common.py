@@ -37,7 +37,14 @@ class Goal(StrEnum):
     span = "span"
 
 
-def _positive(value: float) -> float:
+def positive(value: float) -> float:
+    """Refuse a time limit that is none.
+
+    Raises
+    ------
+    BadParameter
+        When it is not a positive number of seconds.
+    """
     if not (isfinite(value) and value > 0):
         raise typer.BadParameter(f"{value} is not a positive number of seconds")
     return value
@@ -53,7 +60,7 @@ objective_option = Annotated[
     Goal, typer.Option("--objective", help="What to minimise: the makespan, or the longest span of any one rank.")
 ]
 time_limit_option = Annotated[
-    float, typer.Option("--time-limit", metavar="S", callback=_positive, help="Wall time of a search, in seconds.")
+    float, typer.Option("--time-limit", metavar="S", callback=positive, help="Wall time of a search, in seconds.")
 ]
 workers_option = Annotated[
     int, typer.Option("--workers", metavar="N", min=1, help="Processes of the annealer, threads of CP-SAT.")

@@ -21,11 +21,11 @@ from .common import (
     json_option,
     objective_option,
     patience,
+    positive,
     problem_argument,
     say,
     seed_option,
     table,
-    time_limit_option,
     workers_option,
 )
 from .disturbed import noise_option, print_disturbed, runs_option
@@ -44,7 +44,12 @@ def compare(
         ),
     ] = None,
     objective: objective_option = Goal.makespan,
-    time_limit: time_limit_option = 30.0,
+    time_limit: Annotated[
+        float,
+        typer.Option(
+            "--time-limit", metavar="S", callback=positive, help="Wall time of all searches together, in seconds."
+        ),
+    ] = 30.0,
     workers: workers_option = 2,
     seed: seed_option = 0,
     granularity: granularity_option = "all",

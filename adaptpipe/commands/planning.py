@@ -160,13 +160,23 @@ def plan(spec: RunSpec, profile: Profile | None) -> tuple[Problem, Result | None
         )
     say(f"solving for at most {spec.time_limit:g} s")
     granularity = Granularity.parse(spec.granularity)
-    ours = solve(problem, spec.method, objective=spec.objective, time_limit=spec.time_limit, granularity=granularity)
+    over = check(problem, baseline.schedule)
+    searches = find_method(spec.method).build is None
+    ours = solve(
+        problem,
+        spec.method,
+        objective=spec.objective,
+        time_limit=spec.time_limit,
+        granularity=granularity,
+        start=baseline.schedule if searches and not over else None,
+    )
+    if ours.found_by == "start":
+        ours = replace(ours, found_by=baseline.found_by or baseline.method)
     if ours.timeline is None:
         raise NoAnswerError(f"{ours.method}: {ours.reason}; choose another method, or raise memory_limit")
-    over = check(problem, baseline.schedule)
     if over:
         raise NoAnswerError(f"baseline {spec.baseline_name}: {over[0].message}; raise memory_limit")
-    if granularity == NONE or find_method(spec.method).build is not None:
+    if granularity == NONE or not searches:
         return problem, baseline, ours, None
     again = min(spec.time_limit, WORTH_S)
     kinds = len(choices(problem, granularity))

@@ -13,7 +13,7 @@ import typer
 
 from adaptpipe.solver import InputError, Result
 
-from .common import emit, json_option, say, table
+from .common import compiled, emit, json_option, say, table
 from .run_file import RunSpec, load_run, make_folder, out_folder
 
 if TYPE_CHECKING:
@@ -38,8 +38,12 @@ def run(
     """Profile a model, solve its schedule, train under it and under a baseline, and compare with the prediction."""
     spec = load_run(file, settings or [])
     require_torch()
+    from adaptpipe.solver.methods import find_method
+
     if is_first_process():
         out_folder(spec)  # one that cannot be is refused before the work, and not after it
+        if not spec.plan and find_method(spec.method).build is None:
+            compiled()  # not within the time of the search
     if emulated:
         _emulate(spec, json)
         return

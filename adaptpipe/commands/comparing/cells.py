@@ -59,7 +59,7 @@ def short_table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """The table for a screen: rows that have a schedule, and the columns that a hundred letters have room for."""
     unit, memory = comparison.problem.unit, memory_unit(comparison)
     head = [
-        "method", "placement", f"makespan\n{unit}", "bubble of\nmakespan", "bubble of\nspan", f"memory\n{memory}",
+        "method", f"makespan\n{unit}", "bubble of\nmakespan", "bubble of\nspan", f"memory\n{memory}",
         "weights", "messages", f"bytes\n{memory}", "gap",
     ]  # fmt: skip
     rows = [_short_cells(comparison, row) for row in comparison.rows if row.timeline is not None]
@@ -73,7 +73,6 @@ def _short_cells(comparison: Comparison, row: Row) -> list[str]:
     more = [(row.copies or 1, "copies"), (row.versions or 1, "versions")]
     return [
         row.label,
-        timeline.schedule.placement.name,
         f"{timeline.makespan:,}",
         f"{timeline.bubble:.2%}",
         f"{timeline.span_bubble:.2%}",
