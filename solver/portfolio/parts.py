@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ..core.errors import InputError
 from ..core.method import Method
@@ -139,7 +140,7 @@ class Parts:
         if start is None or (start.cut_share and not free.units):
             return
         if free.sizes or max(start.sizes) - min(start.sizes) <= 1:
-            self.offer(start, "start")
+            self.offer(start if free.units else _whole(start), "start")
 
     def offer(self, schedule: Schedule, name: str) -> None:
         """Take over a schedule by construction, if it keeps the limits."""
@@ -317,3 +318,9 @@ class Parts:
 
     def _note(self, text: str) -> None:
         self.reason = text
+
+
+def _whole(schedule: Schedule) -> Schedule:
+    """A schedule that cuts no W, without the ranges that name all units of one: the problem may have them joined."""
+    rows = tuple(tuple(op if op.units is None else replace(op, units=None) for op in row) for row in schedule.ops)
+    return replace(schedule, ops=rows)

@@ -16,7 +16,7 @@ from tests.commands.cli import PROBLEM
 
 @pytest.mark.parametrize(("method", "given"), [("auto", True), ("gpipe", False)])
 def test_searches_start_from_the_baseline(monkeypatch: pytest.MonkeyPatch, method: str, given: bool) -> None:
-    """A run ended with a schedule that was slower than the baseline it had just made, as its search had no time left."""
+    """A run whose search had no time left ended with a schedule slower than the baseline it had just made."""
     problem = Problem.from_dict(PROBLEM)
     baseline = solve(problem, "1F1B")
     starts = []

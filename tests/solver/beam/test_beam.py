@@ -36,7 +36,7 @@ def test_a_beam_that_cuts_nothing_off_finds_the_optimum(data: Data, activation: 
     data["costs"].pop("backward", None)
     data["costs"]["backward_weight"] = draw.draw(st.integers(0, 4))
     data["memory"] |= {"activation": activation, "retained": draw.draw(st.integers(0, activation))}
-    data["memory"] |= {"static": 0, "reserve": 0, "limit": draw.draw(st.integers(2, 4)) * activation}
+    data["memory"] |= {"static": 0, "weights": 0, "reserve": 0, "limit": draw.draw(st.integers(2, 4)) * activation}
     problem = Problem.from_dict(data)
     assume(problem.stages * problem.samples <= 6 and problem.stages <= 3 and not infeasible(problem))
     best = optimum(problem.instance(problem.default_sizes()))

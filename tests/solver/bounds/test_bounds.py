@@ -73,7 +73,14 @@ def test_no_bound_is_above_the_optimum(problem: Problem, objective: Objective) -
 @given(problem_data(max_ranks=2, families=("linear",), sizes=False, units=False), st.integers(2, 4), st.integers(1, 9))
 def test_bounds_by_order_hold_where_memory_is_short(data: Data, count: int, activation: int) -> None:
     data["batch"]["samples"] = count
-    data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "reserve": 0, "limit": 2 * activation}
+    data["memory"] |= {
+        "unit": "B",
+        "activation": activation,
+        "static": 0,
+        "weights": 0,
+        "reserve": 0,
+        "limit": 2 * activation,
+    }
     problem = Problem.from_dict(data)
     best = optimum(problem.instance((1,) * count))
     assert best is not None

@@ -63,7 +63,7 @@ def test_with_all_ranks_it_is_the_optimum(data: Data, activation: int, draw: st.
     data["costs"].pop("backward", None)
     retained = draw.draw(st.integers(0, activation))
     slots = draw.draw(st.integers(2, 4))
-    data["memory"] |= {"activation": activation, "retained": retained, "static": 0, "reserve": 0}
+    data["memory"] |= {"activation": activation, "retained": retained, "static": 0, "weights": 0, "reserve": 0}
     data["memory"]["limit"] = slots * activation
     problem = Problem.from_dict(data)
     assume(problem.stages * problem.samples <= 6 and problem.stages <= 3 and not infeasible(problem))
@@ -92,7 +92,7 @@ def test_with_all_ranks_and_equal_units_it_is_the_optimum(
     data["costs"].pop("backward_weight")
     data["costs"] |= {"weight_units": [[ticks] * units], "overhead": 0}
     activation = units * freed + 1
-    data["memory"] |= {"activation": activation, "retained": units * freed, "static": 0, "reserve": 0}
+    data["memory"] |= {"activation": activation, "retained": units * freed, "static": 0, "weights": 0, "reserve": 0}
     data["memory"]["limit"] = slots * activation + freed
     data["costs"]["weight_units"] *= Problem.from_dict(data | {"costs": PLAIN}).stages
     problem = Problem.from_dict(data)
@@ -114,7 +114,7 @@ def test_tables_from_the_end_change_nothing_that_counts(
 ) -> None:
     """With what some of the ranks need, and without, the same is found, and nothing below the optimum."""
     retained, slots = draw.draw(st.integers(0, activation)), draw.draw(st.integers(2, 5))
-    data["memory"] |= {"activation": activation, "retained": retained, "static": 0, "reserve": 0}
+    data["memory"] |= {"activation": activation, "retained": retained, "static": 0, "weights": 0, "reserve": 0}
     data["memory"]["limit"] = slots * activation
     problem = Problem.from_dict(data)
     assume(problem.stages * problem.samples <= 12 and not infeasible(problem))

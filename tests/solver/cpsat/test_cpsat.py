@@ -63,7 +63,7 @@ def test_equal_to_trying_every_order_where_memory_is_short(
     """Cuts by the work before an F, by the work that is left, and by what memory lets come first leave optima in."""
     data["batch"]["samples"] = count
     limit = int(share * activation)
-    data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "reserve": 0, "limit": limit}
+    data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "weights": 0, "reserve": 0, "limit": limit}
     problem = Problem.from_dict(data)
     assume(small(problem, (1,) * count))
     best = optimum(problem.instance((1,) * count))

@@ -45,7 +45,7 @@ def test_equal_to_trying_every_division(
     data["batch"]["microbatch_sizes"] = allowed
     data["costs"] = costs | {"weight_units": units, "overhead": 1}
     data["memory"] |= {"activation": {"fixed": 1, "per_sample": 3}, "retained": {"fixed": 0, "per_sample": 2}}
-    data["memory"] |= {"unit": "B", "static": 0, "reserve": 0, "limit": 4 * room + 3}
+    data["memory"] |= {"unit": "B", "static": 0, "weights": 0, "reserve": 0, "limit": 4 * room + 3}
     if "bytes" in data["links"]:
         data["links"]["bytes"] = {"fixed": 0, "per_sample": 2}
     problem, granularity = Problem.from_dict(data), Granularity.parse(choice)

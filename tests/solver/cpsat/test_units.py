@@ -77,7 +77,7 @@ def test_equal_to_trying_every_order_with_ranges_where_memory_is_short(
 ) -> None:
     """Units free memory one by one: bounds and cuts that count whole weight gradients would leave optima out."""
     data["batch"]["samples"] = count
-    data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "reserve": 0}
+    data["memory"] |= {"unit": "B", "activation": activation, "static": 0, "weights": 0, "reserve": 0}
     data["memory"]["limit"] = int(share * activation)
     problem = with_units(data, units, 0)
     assume(small(problem, (1,) * count))
