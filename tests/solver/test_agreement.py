@@ -14,7 +14,7 @@ from adaptpipe.solver.bounds import infeasible, instance_bound, lower_bound
 from adaptpipe.solver.methods import METHODS
 from tests.strategies import problems
 
-EXAMPLES = int(os.environ.get("ADAPTPIPE_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("ADAPTPIPE_EXAMPLES", "10"))
 """How many problems; 200 take some minutes."""
 
 
