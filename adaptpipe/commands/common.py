@@ -12,6 +12,7 @@ from functools import wraps
 from itertools import groupby
 from math import isfinite
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
@@ -237,6 +238,27 @@ def require_writable(output: Path | None) -> None:
         raise InputError(f"{output}: the folder {output.parent} does not exist; make it first")
     if not os.access(output.parent, os.W_OK):
         raise InputError(f"{output}: the folder {output.parent} cannot be written to")
+
+
+def make_folder(folder: Path, place: str, remedy: str = "choose another") -> Path:
+    """Make a folder, or see that files can be written to it; `place` is the key or option that asks for it.
+
+    Raises
+    ------
+    InputError
+        When it cannot be made, or not be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{place}: the folder {folder} cannot be made ({error.strerror}); {remedy}") from None
+    try:
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        reason = error.strerror
+        raise InputError(f"{place}: the folder {folder} cannot be written to ({reason}); {remedy}") from None
+    return folder
 
 
 def figures(timeline: Timeline) -> list[tuple[str, str]]:

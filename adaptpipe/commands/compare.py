@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from .common import (
     emit,
     granularity_option,
     json_option,
+    make_folder,
     objective_option,
     patience,
     positive,
@@ -98,7 +98,7 @@ def compare(
         if not names:
             raise InputError("--methods: no method is named; write --methods 1F1B,ZB-H1, or leave it out for all")
     if output is not None:
-        _make(output)
+        make_folder(output, "--output")
     if names is None or any(find_method(name).build is None for name in names):
         compiled()
     with patience(compilation_notice(), 2.0), Interrupt() as interrupt:
@@ -148,15 +148,3 @@ def _print(found: Comparison) -> None:
         print(line)
     if len(found.levels) > 1:
         table(*short_front(found), title="the solver at the memory of the heuristics")
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
-    try:
-        with TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written to: {error.strerror}") from None

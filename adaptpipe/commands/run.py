@@ -13,8 +13,8 @@ import typer
 
 from adaptpipe.solver import InputError, Result
 
-from .common import compiled, emit, json_option, say, table
-from .run_file import RunSpec, load_run, make_folder, out_folder
+from .common import compiled, emit, json_option, make_folder, say, table
+from .run_file import RunSpec, load_run, out_folder
 
 if TYPE_CHECKING:
     from .learning import Trained

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from adaptpipe.solver.core.placement import explicit
 from adaptpipe.solver.core.slices import MOST_SLICES, Slices
 from adaptpipe.solver.files.problem_file import SlicesSpec, slices_from
 from adaptpipe.solver.files.reading import convert, read_data
+
+from .common import make_folder
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
@@ -202,23 +203,6 @@ def out_folder(spec: RunSpec) -> Path:
         When it cannot be made, or not be written to.
     """
     return make_folder(Path(spec.out), f"out = {spec.out!r}")
-
-
-def make_folder(folder: Path, place: str) -> Path:
-    """Make a folder, or see that files can be written to it; `place` is the key that asks for it.
-
-    Raises
-    ------
-    InputError
-        When it cannot be made, or not be written to.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{place}: the folder {folder} cannot be made ({error.strerror}); choose another") from None
-    if not os.access(folder, os.W_OK):
-        raise InputError(f"{place}: the folder {folder} cannot be written to; choose another")
-    return folder
 
 
 def load_run(path: str | Path, settings: Sequence[str] = ()) -> RunSpec:

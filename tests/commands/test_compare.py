@@ -176,13 +176,13 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_search(
     def refused(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("adaptpipe.commands.compare.TemporaryFile", refused)
+    monkeypatch.setattr("adaptpipe.commands.common.TemporaryFile", refused)
     result = call("compare", write_problem(tmp_path), "-o", tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"{tmp_path}: cannot be written to: Permission denied" in result.stderr
+    assert f"--output: the folder {tmp_path} cannot be written to (Permission denied); choose another" in result.stderr
     assert "auto" not in result.stderr
     result = call("compare", write_problem(tmp_path), "-o", tmp_path / "problem.json")
-    assert "problem.json: cannot be made: File exists" in result.stderr
+    assert "problem.json cannot be made (File exists); choose another" in result.stderr
 
 
 def test_large_numbers_of_bytes_have_no_exponent(tmp_path: Path) -> None:

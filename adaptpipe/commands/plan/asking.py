@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from adaptpipe.solver import InputError
 from adaptpipe.solver.planning.answer import Answer, answer
 from adaptpipe.solver.planning.files.plan_file import PlanFile
 from adaptpipe.solver.planning.plan import Plan
@@ -65,29 +64,15 @@ def require_place(output: Path | None) -> None:
     InputError
         When it is neither a .json file nor a folder that can be made.
     """
-    from ..common import require_writable
+    from ..common import make_folder, require_writable
 
     if output is None:
         return
     if output.suffix == ".json":
         require_writable(output)
     else:
-        require_folder(output, "json")
+        make_folder(output, "--output", "a file's name ends in .json")
         require_writable(output / "plan.json")
-
-
-def require_folder(path: Path, suffix: str) -> None:
-    """Make a folder where there is none.
-
-    Raises
-    ------
-    InputError
-        When it cannot be made.
-    """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be made: {error.strerror}; a file's name ends in .{suffix}") from None
 
 
 def write(output: Path, about: Subject, found: Answer) -> tuple[Path, ...]:

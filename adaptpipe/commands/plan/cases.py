@@ -16,8 +16,8 @@ import msgspec
 from adaptpipe.solver import AdaptPipeError, InputError, NoAnswerError
 from adaptpipe.solver.files.reading import read_text, write_text
 
-from ..common import require_writable
-from .asking import Effort, ask, require_folder
+from ..common import make_folder, require_writable
+from .asking import Effort, ask
 from .figures import row
 from .question import Question, axis, vary
 
@@ -144,7 +144,7 @@ def file_of(output: Path | None, part: int, parts: int) -> Path | None:
     if output.suffix in SUFFIXES:
         place = output
     else:
-        require_folder(output, "jsonl")
+        make_folder(output, "--output", "a file's name ends in .jsonl")
         place = output / f"cases-{part}-of-{parts}.jsonl"
     require_writable(place)
     return place

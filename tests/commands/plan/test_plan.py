@@ -204,10 +204,13 @@ def test_an_old_line_is_shown(tmp_path: Path) -> None:
         ((*GEMMA, "ranks=2"), "ranks=2: is for --what-if or --merge; add one of them, or leave it out"),
         ((*GEMMA, "--what-if", "ranks=2", "--shard", "1/2"), "--shard: write its cases with -o FILE.jsonl"),
         ((*GEMMA[:4], "--microbatch-sizes", "x"), "--microbatch-sizes x: must be whole numbers from 1"),
-        ((*GEMMA, "-o", "/dev/null/x"), "/dev/null/x: cannot be made: Not a directory; a file's name ends in .json"),
+        (
+            (*GEMMA, "-o", "/dev/null/x"),
+            "--output: the folder /dev/null/x cannot be made (Not a directory); a file's name ends in .json",
+        ),
         (
             (*GEMMA, "--what-if", "ranks=2", "-o", "/dev/null/x"),
-            "/dev/null/x: cannot be made: Not a directory; a file's name ends in .jsonl",
+            "--output: the folder /dev/null/x cannot be made (Not a directory); a file's name ends in .jsonl",
         ),
         (("--model", "gemma-9b", "--cluster", "h100x8"), "did you mean gemma2-9b"),
         (("--model", "gemma2-9b", "--cluster", "h10x8"), "device 'h10': unknown; did you mean h100?"),
